@@ -1,0 +1,31 @@
+# Each target is one line. The environment is .venv; it is made on first use and again when a dependency changes.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup generate test test-gpu check fmt size train-tiny
+
+setup: .venv/.stamp  ## environment with everything to run, test and develop
+
+.venv/.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv && $(BIN)/pip install -q -c constraints.txt torch && $(BIN)/pip install -q -c constraints.txt -e '.[dev]' && touch $@
+
+generate: setup  ## the bundled model answers the bundled word problems
+	$(BIN)/python jobs/generate.py --config examples/word_problems.yaml
+
+test: setup  ## all tests; those that need a GPU skip without one
+	$(BIN)/pytest
+
+test-gpu: setup  ## only the tests that need a GPU
+	$(BIN)/pytest -m gpu
+
+check: setup  ## format, lint, types, import rule, file lengths
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -q tests/test_imports.py && $(MAKE) -s size
+
+fmt: setup  ## format and sort imports
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+size:  ## lines per file; fails past 250 where the docstring gives no reason
+	@$(PYTHON) .ci/size.py
+
+train-tiny: setup  ## train the bundled model anew, hours on a CPU; goes on where it was interrupted
+	$(BIN)/python -m examples.tiny.train --state train-state --folder examples/tiny-llada

@@ -1,0 +1,72 @@
+import pytest
+import torch
+
+from kernels.ragged_attention import attention_probs, ragged_attention, ragged_attention_reference
+
+
+def case(slots: list[tuple[int, int, int]], heads: int, groups: int, width: int, dtype=torch.float64):
+    """slots = (first cell, reach, rows) -> q, k, v, first, reach, runs."""
+    generator = torch.Generator().manual_seed(1)
+    cells = max(first + reach for first, reach, _ in slots) + 1
+    k, v = (torch.randn(cells, groups, width, generator=generator, dtype=torch.float64).to(dtype) for _ in range(2))
+    rows = sum(n for *_, n in slots)
+    q = torch.randn(rows, heads, width, generator=generator, dtype=torch.float64).to(dtype)
+    first = torch.tensor([f for f, _, n in slots for _ in range(n)])
+    reach = torch.tensor([r for _, r, n in slots for _ in range(n)])
+    runs, start = [], 0
+    for f, r, n in slots:
+        runs.append((start, start + n, f, r))
+        start += n
+    return q, k, v, first, reach, runs
+
+
+SLOTS = {
+    "one row, one key": [(0, 1, 1)],
+    "one slot": [(3, 17, 5)],
+    "many slots, ragged": [(0, 9, 1), (9, 33, 20), (60, 2, 2), (42, 18, 18)],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("heads", "groups", "width"), [(4, 4, 16), (7, 1, 64), (4, 2, 8)])
+@pytest.mark.parametrize("name", SLOTS)
+def test_attention_by_runs_equals_one_row_at_a_time(name, heads, groups, width, dtype):
+    q, k, v, first, reach, runs = case(SLOTS[name], heads, groups, width, dtype)
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}[dtype]
+    wide = ragged_attention_reference(q.double(), k.double(), v.double(), first, reach)
+    torch.testing.assert_close(ragged_attention(q, k, v, runs).double(), wide, atol=tolerance, rtol=tolerance)
+
+
+def test_no_rows_give_no_output():
+    q, k, v, *_ = case([(0, 4, 1)], 2, 2, 8)
+    assert ragged_attention(q[:0], k, v, []).shape == (0, 2, 8)
+
+
+def test_keys_leave_positions_out():
+    q, k, v, first, reach, runs = case(SLOTS["many slots, ragged"], 4, 2, 8)
+    keys = torch.rand(len(q), 40, generator=torch.Generator().manual_seed(2)) < 0.5
+    keys[:, 0] = True
+    for start, stop, *_ in runs:
+        keys[start:stop] = keys[start]
+    torch.testing.assert_close(
+        ragged_attention(q, k, v, runs, keys), ragged_attention_reference(q, k, v, first, reach, keys)
+    )
+
+
+def test_cells_of_other_slots_do_not_matter():
+    q, k, v, *_, runs = case([(10, 6, 3)], 2, 2, 8)
+    before = ragged_attention(q, k, v, runs)
+    k[:10], v[:10], k[16:], v[16:] = (float("nan"),) * 4
+    assert torch.equal(ragged_attention(q, k, v, runs), before)
+
+
+def test_weights_sum_the_values_to_the_attention_output():
+    q, k, v, first, reach, runs = case(SLOTS["many slots, ragged"], 4, 2, 8)
+    weights = attention_probs(q, k, first, reach, 40)  # [n, H, T]
+    assert weights.shape == (len(q), 4, 40)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(len(q), 4, dtype=torch.float64))
+    for n in range(len(q)):
+        own = v[first[n] : first[n] + reach[n]].repeat_interleave(2, 1)
+        out = torch.einsum("ht,thd->hd", weights[n, :, : reach[n]], own)
+        torch.testing.assert_close(out, ragged_attention(q, k, v, runs)[n])
+        assert not weights[n, :, reach[n] :].any()

@@ -1,0 +1,25 @@
+"""The whole canvas at once, with none of the engine: what a paper's formula says, and what training differentiates.
+
+Slow and plain on purpose. Decoding never calls it; tests compare the ragged forward pass against it.
+"""
+
+import torch
+from torch import Tensor
+
+from dllm_core.models.base import Model
+
+
+def dense_logits(model: Model, token: Tensor) -> Tensor:
+    """token [B, T], all positions real -> logits [B, T, V] of a bidirectional model."""
+    batch, width = token.shape
+    position = torch.arange(width, device=token.device).repeat(batch)  # [B T]
+    x = model.embed(token.flatten())  # [B T, D]
+    for layer in model.layers:
+        q, k, v = layer.qkv(x)
+        q, k = layer.rotate(q, position), layer.rotate(k, position)
+        q, k, v = (t.unflatten(0, (batch, width)).transpose(1, 2) for t in (q, k, v))  # [B, H or G, T, d]
+        shared = q.shape[1] // k.shape[1]
+        k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
+        weights = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)  # [B, H, T, T]
+        x = layer.finish(x, (weights.to(v.dtype) @ v).transpose(1, 2).flatten(0, 1))
+    return model.unembed(x).view(batch, width, -1)

@@ -1,0 +1,130 @@
+"""From a model folder to a model that can decode and the codec of its text; or, without weights, to a description."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from dllm_core.config import ModelConfig
+from dllm_core.errors import CheckpointError, ConfigError
+from dllm_core.models.base import Model, ModelShape
+from dllm_core.models.checkpoint import StoredTensor, check_fit, fill, model_folder, read_json, stored_tensors
+from dllm_core.models.llada import Llada, LladaConfig
+from dllm_core.models.registry import Family, family_of
+from dllm_core.text import TextCodec
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDescription:
+    """What a plan needs to know of a model, read from the small files and the headers of the weights."""
+
+    family: str
+    shape: ModelShape
+    mask_id: int
+    eos_ids: tuple[int, ...]
+    has_template: bool
+    parameters: int
+
+    def weight_bytes(self, dtype: str) -> int:
+        return self.parameters * bytes_of(dtype)
+
+    def kv_bytes_per_position(self, dtype: str) -> int:
+        return 2 * self.shape.layers * self.shape.kv_heads * self.shape.head_dim * bytes_of(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A folder whose parts were read and fit each other; only the weights' values are still on disk."""
+
+    folder: Path
+    family: Family
+    config: LladaConfig
+    codec: TextCodec
+    eos_ids: tuple[int, ...]
+    stored: dict[str, StoredTensor]
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Checkpoint":
+        folder = model_folder(path)
+        settings = read_json(folder / "config.json")
+        family = family_of(settings, f"{folder / 'config.json'}")
+        config = read_config(family, settings, folder)
+        codec = TextCodec.load(folder)
+        checkpoint = cls(folder, family, config, codec, eos_ids(folder, settings, codec), stored_tensors(folder))
+        checkpoint.check_ids()
+        check_fit(folder, checkpoint.stored, dict(checkpoint.build(torch.float32, "meta").weight_names()))
+        return checkpoint
+
+    def build(self, dtype: torch.dtype, device: torch.device | str) -> Llada:
+        """The model with its parameters allocated, not filled. Ids that no tokenizer entry has are never generated."""
+        unused = sorted(set(range(self.config.shape().vocab)) - self.codec.ids())
+        return self.family.model(self.config, self.eos_ids, unused, dtype=dtype, device=device)
+
+    def check_ids(self) -> None:
+        rows, mask = self.config.shape().vocab, self.config.mask_token_id
+        ids = {"mask_token_id": mask, "the largest end-of-answer id": max(self.eos_ids)}
+        ids["the largest id of the tokenizer"] = max(self.codec.ids())
+        for what, number in ids.items():
+            if not 0 <= number < rows:
+                raise CheckpointError(f"{self.folder}: {what} is {number}, but the embedding has {rows} rows")
+        if mask in self.eos_ids:
+            raise CheckpointError(f"{self.folder}: id {mask} is both the mask and an end of answers")
+        if mask in self.codec.ids() - self.codec.special_ids:
+            raise CheckpointError(
+                f"{self.folder}: tokenizer.json does not mark the mask token, id {mask}, as special, "
+                "so that a prompt could spell it"
+            )
+
+
+def load(config: ModelConfig) -> tuple[Model, TextCodec]:
+    """The model on its device with its weights in `config.dtype`."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("model.device is cuda, but torch sees no CUDA device here; set model.device: cpu")
+    checkpoint, device = Checkpoint.read(config.path), torch.device(config.device)
+    model = checkpoint.build(dtype_of(config.dtype), device).requires_grad_(False).eval()
+    fill(dict(model.weight_names()), checkpoint.stored, device)
+    return model, checkpoint.codec
+
+
+def describe(path: str | Path) -> ModelDescription:
+    """Whether a folder can be loaded, and how large it will be."""
+    checkpoint = Checkpoint.read(path)
+    return ModelDescription(
+        family=checkpoint.family.name,
+        shape=checkpoint.config.shape(),
+        mask_id=checkpoint.config.mask_token_id,
+        eos_ids=checkpoint.eos_ids,
+        has_template=checkpoint.codec.has_template,
+        parameters=sum(tensor.numel() for _, tensor in checkpoint.build(torch.float32, "meta").weight_names()),
+    )
+
+
+def read_config(family: Family, settings: dict[str, Any], folder: Path) -> LladaConfig:
+    try:
+        config = family.config.model_validate(settings)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'sizes'}: {e['msg']}" for e in error.errors())
+        raise CheckpointError(f"{folder / 'config.json'}: {problems}") from error
+    if unsupported := config.unsupported():
+        raise CheckpointError(f"{folder / 'config.json'}: settings that are not supported: {', '.join(unsupported)}")
+    return config
+
+
+def eos_ids(folder: Path, settings: dict[str, Any], codec: TextCodec) -> tuple[int, ...]:
+    """Whatever ends an answer, by any of the files that say so; the model's own end of text first."""
+    generation = folder / "generation_config.json"
+    told = [settings.get("eos_token_id"), read_json(generation).get("eos_token_id") if generation.is_file() else None]
+    told += [codec.eos_id, codec.end_of_turn()]
+    numbers = [number for one in told for number in (one if isinstance(one, list) else [one]) if number is not None]
+    return tuple(dict.fromkeys(numbers))
+
+
+def dtype_of(name: str) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def bytes_of(name: str) -> int:
+    return dtype_of(name).itemsize

@@ -1,0 +1,14 @@
+"""The list of cache policies. A new one is a file beside these and a line here."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from dllm_core.cache.base import CachePolicy
+from dllm_core.cache.dual import DualCacheConfig
+from dllm_core.cache.none import NoCacheConfig
+from dllm_core.cache.prefix import PrefixCacheConfig
+
+CacheConfig = Annotated[NoCacheConfig | PrefixCacheConfig | DualCacheConfig, Field(discriminator="kind")]
+
+__all__ = ["CacheConfig", "CachePolicy", "DualCacheConfig", "NoCacheConfig", "PrefixCacheConfig"]

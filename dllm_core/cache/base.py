@@ -1,0 +1,60 @@
+"""A cache policy answers one question: which positions are recomputed now, and, for some, at which layer?"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from dllm_core.canvas import Canvas
+    from dllm_core.models.base import ModelShape
+    from dllm_core.rows import Rows
+    from dllm_core.signals import Signals
+    from dllm_core.tap import LayerTap
+
+
+class CachePolicy(ABC):
+    """Override `plan`; the other hooks do nothing unless a method needs their moment (see docs/architecture.md).
+
+    State lives in attributes made in `attach`, is read and written at one slot without regard to any other, and is
+    cleared by `reset`. Policies never write to canvas or store.
+    """
+
+    keeps_hidden: ClassVar[bool] = False  # True: the store keeps each layer's input
+    keeps_plain_keys: ClassVar[bool] = False  # True: keys without rotary phase can be asked for
+    moves_rows: ClassVar[bool] = False  # True: `before_write`, `reselect` or `rejoin` is overridden
+    needs_fixed_span: ClassVar[bool] = False  # True: refreshes when the span moves, so a sliding frontier is refused
+
+    @abstractmethod
+    def plan(self, canvas: Canvas) -> Tensor:
+        """[B, T] bool: recompute. The engine adds open positions, their readers and what was never computed."""
+
+    def attach(self, canvas: Canvas, shape: ModelShape) -> None:
+        """Allocate state for this canvas; a second call starts afresh."""
+        return
+
+    def reset(self, changed: Tensor) -> None:
+        """Forget the slots marked in changed [B]: another request sits there now."""
+        return
+
+    def before_write(self, tap: LayerTap, rows: Rows, x: Tensor, k: Tensor, v: Tensor) -> None:
+        """The store still holds the last step's K, V, h; the fresh k, v [N, G, d] are at hand."""
+        return
+
+    def reselect(self, tap: LayerTap, rows: Rows, x: Tensor) -> tuple[Rows, Tensor]:
+        """This layer's fresh K and V of `rows` are stored; return the rows (and their x) that attend."""
+        return rows, x
+
+    def after_attend(self, tap: LayerTap, rows: Rows, q: Tensor) -> None:
+        """The rotated queries q [N, H, d] of this layer are known."""
+        return
+
+    def rejoin(self, tap: LayerTap, rows: Rows, x: Tensor) -> tuple[Rows, Tensor]:
+        """The layer's output x [N, D] is known; rows that were set aside come back here."""
+        return rows, x
+
+    def observe(self, canvas: Canvas, signals: Signals, changed: Tensor) -> None:
+        """What will be written, changed [B, T], while canvas and age are still those of the forward."""
+        return

@@ -1,0 +1,212 @@
+"""The canvas: B decode slots of up to T positions, each holding one request that is being unmasked in place."""
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dllm_core.pool import Pool, Waiting
+from dllm_core.request import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The host's own record of who sits in a slot."""
+
+    request: Request
+    base: int  # first cell
+    read_at: float  # seconds, perf_counter
+    admitted_at: float
+
+
+@dataclass(slots=True)
+class Canvas:
+    token: Tensor  # [B, T] int64; `mask_id` where undecided
+    cached: Tensor  # [B, T] bool: computed at least once for this request; other cells hold somebody's leavings
+    confidence: Tensor  # [B, T] fp32 of each token when it was committed
+    base: Tensor  # [B] first cell of the slot in the store; position p lives in cell base + p
+    prompt_end: Tensor  # [B] first generated position
+    end: Tensor  # [B] one past the last position; 0 = empty slot
+    start: Tensor  # [B] active span [start, stop): where tokens may be committed now
+    stop: Tensor  # [B]
+    step: Tensor  # [B] steps since the active span last moved; 0 = it just moved
+    age: Tensor  # [B] steps since admission
+    seed: Tensor  # [B]
+    leader: Tensor  # [B] the slot whose guide this one is; its own number otherwise
+    guide: Tensor  # [B] the slot that is this one's guide; its own number otherwise
+    hold: Tensor  # [B] bool: a commit policy that rewrites is not done with this span
+    temperature: Tensor  # [B] fp32
+    top_p: Tensor  # [B] fp32
+    guidance: Tensor  # [B] fp32
+    mask_id: int
+    eos: Tensor  # [E] ids that end an answer
+    causal: int = 0  # block-causal models: block size, counted from position 0
+    stop_at_eos: bool = True
+    noise_per_step: bool = False  # sampling noise is drawn anew at each step
+    max_span_steps: int = 256  # a span is held no longer than this, whatever the policy says
+    keys: Tensor | None = None  # [B, T] bool: positions that exist now; None = all valid ones
+    seats: list[Seat | None] = field(default_factory=list)
+    pairs: dict[int, int] = field(default_factory=dict)  # guided slot -> its guide
+
+    @classmethod
+    def empty(
+        cls,
+        slots: int,
+        width: int,
+        mask_id: int,
+        eos: tuple[int, ...],
+        device: torch.device | str = "cpu",
+        **options: Any,
+    ) -> "Canvas":
+        def counters() -> Tensor:
+            return torch.zeros(slots, dtype=torch.long, device=device)
+
+        def scalars() -> Tensor:
+            return torch.zeros(slots, device=device)
+
+        return cls(
+            token=torch.full((slots, width), mask_id, device=device),
+            cached=torch.zeros(slots, width, dtype=torch.bool, device=device),
+            confidence=torch.zeros(slots, width, device=device),
+            base=counters(),
+            prompt_end=counters(),
+            end=counters(),
+            start=counters(),
+            stop=counters(),
+            step=counters(),
+            age=counters(),
+            seed=counters(),
+            leader=torch.arange(slots, device=device),
+            guide=torch.arange(slots, device=device),
+            hold=torch.zeros(slots, dtype=torch.bool, device=device),
+            temperature=scalars(),
+            top_p=scalars(),
+            guidance=scalars(),
+            mask_id=mask_id,
+            eos=torch.tensor(eos, device=device),
+            seats=[None] * slots,
+            **options,
+        )
+
+    @property
+    def position(self) -> Tensor:
+        return torch.arange(self.token.shape[1], device=self.token.device)  # [T]
+
+    @property
+    def valid(self) -> Tensor:
+        """[B, T] what can be computed and attended to now."""
+        valid = self.position < self.end[:, None]
+        return valid if self.keys is None else valid & self.keys
+
+    @property
+    def generated(self) -> Tensor:
+        return (self.position >= self.prompt_end[:, None]) & (self.position < self.end[:, None])  # [B, T]
+
+    @property
+    def masked(self) -> Tensor:
+        """[B, T] holes; a mask token inside the prompt is text, not a hole."""
+        return self.generated & (self.token == self.mask_id)
+
+    @property
+    def active(self) -> Tensor:
+        return (self.position >= self.start[:, None]) & (self.position < self.stop[:, None])  # [B, T]
+
+    @property
+    def open(self) -> Tensor:
+        return self.masked & self.active  # [B, T]
+
+    @property
+    def live(self) -> Tensor:
+        return self.end > 0  # [B]
+
+    @property
+    def samples(self) -> bool:
+        """Whether any request in a slot has a temperature; a host fact."""
+        return any(seat is not None and seat.request.temperature > 0 for seat in self.seats)
+
+    @property
+    def finished(self) -> Tensor:
+        """[B] no mask left, or an EOS with everything before it decided."""
+        masked = self.masked
+        done = ~masked.any(1)
+        if self.stop_at_eos:
+            done = done | (torch.isin(self.token, self.eos) & self.generated & (masked.cumsum(1) == 0)).any(1)
+        return self.live & ~self.hold & done
+
+    def reach(self, slot: Tensor, position: Tensor) -> Tensor:
+        """[N] how far a row sees: all of its slot, or to the end of its own block."""
+        if not self.causal:
+            return self.end[slot]
+        return torch.minimum((position // self.causal + 1) * self.causal, self.end[slot])
+
+    def cell(self, position: Tensor) -> Tensor:
+        """position [B, W] -> store cells; positions off the slot are clamped into it."""
+        return self.base[:, None] + torch.minimum(position.clamp_min(0), (self.end[:, None] - 1).clamp_min(0))
+
+    def admit(self, waiting: Waiting, pool: Pool) -> Tensor:
+        """Fill empty slots; returns which slots changed hands, [B] bool."""
+        changed = torch.zeros_like(self.hold)
+        guides = set(self.pairs.values())
+        empty = [b for b, seat in enumerate(self.seats) if seat is None and b not in guides]
+
+        def fits(request: Request) -> bool:
+            if request.guidance == 0:
+                return pool.largest >= request.length
+            if len(empty) < 2 or pool.largest < request.length:
+                return False
+            first = pool.take(request.length)
+            second_fits = pool.largest >= request.length
+            pool.give(first, request.length)
+            return second_fits
+
+        while empty and (taken := waiting.take(fits)) is not None:
+            request, read_at = taken
+            b = empty.pop(0)
+            base = self.seat(b, request, request.prompt, pool)
+            self.seats[b] = Seat(request, base, read_at, perf_counter())
+            changed[b] = True
+            if request.guidance > 0:
+                g = empty.pop(0)
+                self.seat(g, request, [self.mask_id] * len(request.prompt), pool)
+                self.leader[g], self.guide[b], self.pairs[b] = b, g, g
+                changed[g] = True
+        return changed
+
+    def seat(self, b: int, request: Request, prompt: list[int], pool: Pool) -> int:
+        """Write a request into empty slot b; returns its first cell."""
+        base = pool.take(request.length)
+        self.token[b], self.cached[b] = self.mask_id, False
+        self.token[b, : len(prompt)] = torch.tensor(prompt, dtype=torch.long)
+        self.base[b], self.prompt_end[b], self.end[b] = base, len(prompt), request.length
+        self.start[b], self.stop[b], self.step[b], self.age[b], self.hold[b] = -1, -1, 0, 0, False
+        self.leader[b], self.guide[b] = b, b
+        self.seed[b], self.temperature[b] = request.seed, request.temperature
+        self.top_p[b], self.guidance[b] = request.top_p, request.guidance
+        return base
+
+    def move(self, start: Tensor, stop: Tensor) -> None:
+        """Set the active span; where its start moved, steps count anew. A held span stays."""
+        start, stop = torch.where(self.hold, self.start, start), torch.where(self.hold, self.stop, stop)
+        self.step = torch.where(start == self.start, self.step, 0)
+        self.start, self.stop = start, stop
+
+    def commit(self, changed: Tensor, token: Tensor, confidence: Tensor, hold: Tensor) -> None:
+        """Write token and confidence [B, T] where changed [B, T]; a step has passed."""
+        self.token = torch.where(changed, token, self.token)
+        self.confidence = torch.where(changed, confidence, self.confidence)
+        self.hold = hold & self.live & (self.step + 1 < self.max_span_steps)
+        self.step, self.age = self.step + 1, self.age + 1
+
+    def vacate(self, b: int, pool: Pool) -> Seat:
+        """Empty slot b, and its guide."""
+        seat = self.seats[b]
+        assert seat is not None
+        guide = self.pairs.pop(b, None)
+        for slot in (b,) if guide is None else (b, guide):
+            pool.give(int(self.base[slot]), seat.request.length)
+            self.end[slot], self.prompt_end[slot], self.start[slot], self.stop[slot] = 0, 0, 0, 0
+            self.leader[slot], self.guide[slot] = slot, slot
+        self.seats[b] = None
+        return seat

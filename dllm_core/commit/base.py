@@ -1,0 +1,62 @@
+"""A commit policy answers one question: which of the positions just read are fixed now?"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from dllm_core.canvas import Canvas
+    from dllm_core.models.base import ModelShape
+    from dllm_core.rows import Rows
+    from dllm_core.signals import Signals
+    from dllm_core.tap import LayerTap
+
+
+class CommitPolicy(ABC):
+    """Override `choose`; the other hooks do nothing unless a method needs them (see docs/architecture.md).
+
+    No policy has to guarantee progress: where nothing in the span was chosen, the engine adds the surest open position.
+    """
+
+    needs_margin: bool = False  # True: `signals.margin` is filled
+    adjusts_logits: ClassVar[bool] = False  # True: `adjust` is overridden, so head and signals cannot be fused
+
+    @abstractmethod
+    def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
+        """[B, T] bool: fix now. The engine intersects with masked positions that were read."""
+
+    def reads(self, canvas: Canvas) -> Tensor:
+        """[B, T] bool: positions whose signals are wanted; granted where a row was computed."""
+        return canvas.open
+
+    def adjust(self, canvas: Canvas, slot: Tensor, position: Tensor, logits: Tensor) -> Tensor:
+        """logits [n, V] of the positions [n] read -> logits, changed or not."""
+        return logits
+
+    def rewrite(self, canvas: Canvas, signals: Signals, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """The plane [B, T] of all that changes, and the token plane it takes; the mask id re-masks."""
+        return chosen, signals.token
+
+    def holds(self, canvas: Canvas) -> Tensor:
+        """[B] bool: slots that are not done with their span although no mask is left in it."""
+        return torch.zeros_like(canvas.live)
+
+    def attach(self, canvas: Canvas, shape: ModelShape) -> None:
+        """Allocate state for this canvas; a second call starts afresh."""
+        return
+
+    def reset(self, changed: Tensor) -> None:
+        """Forget the slots marked in changed [B]: another request sits there now."""
+        return
+
+    def after_attend(self, tap: LayerTap, rows: Rows, q: Tensor) -> None:
+        """The rotated queries q [N, H, d] of this layer are known."""
+        return
+
+    def observe(self, canvas: Canvas, signals: Signals, changed: Tensor) -> None:
+        """What will be written, changed [B, T], while canvas and age are still those of the forward."""
+        return

@@ -1,0 +1,107 @@
+"""The decode loop. Read it beside any of the papers: plan rows, run layers, read signals, commit, repeat."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dllm_core.cache.base import CachePolicy
+from dllm_core.canvas import Canvas
+from dllm_core.commit.base import CommitPolicy
+from dllm_core.forward import forward
+from dllm_core.frontier import Frontier
+from dllm_core.models.base import Model
+from dllm_core.pool import Pool, Waiting
+from dllm_core.request import Completion
+from dllm_core.retire import retire
+from dllm_core.rows import Rows
+from dllm_core.signals import Signals, read_signals
+from dllm_core.stats import EngineCounter, SlotCounts
+from dllm_core.stopping import Stopping
+from dllm_core.store import LayerStore
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How to decode: three policies that know nothing of each other."""
+
+    cache: CachePolicy
+    commit: CommitPolicy
+    frontier: Frontier
+
+
+@torch.inference_mode()
+def decode(
+    model: Model,
+    method: Method,
+    canvas: Canvas,
+    store: LayerStore,
+    pool: Pool,
+    waiting: Waiting,
+    stopping: Stopping,
+    counter: EngineCounter,
+    max_rows: int,
+) -> Iterator[Completion]:
+    """Decode every request with continuous batching; completions come out as they finish."""
+    cache, commit, frontier = method.cache, method.commit, method.frontier
+    cache.attach(canvas, model.shape)
+    commit.attach(canvas, model.shape)
+    counts = SlotCounts.empty(canvas, model.shape.layers, store.k.dtype)
+    while True:
+        entered = canvas.admit(waiting, pool)
+        yield from waiting.answers()
+        if not any(canvas.seats):
+            return
+        cache.reset(entered)
+        commit.reset(entered)
+        counts.reset(entered)
+        canvas.move(*frontier.span(canvas))
+        canvas.keys = frontier.keys(canvas)
+
+        planned = with_readers(cache.plan(canvas), canvas, model.shift)  # [B, T]
+        rows = Rows.of(planned, canvas)
+        rows, x, work = forward(model, store, cache, commit, rows, canvas, max_rows)
+        signals = read_signals(model, rows, x, canvas, commit.reads(canvas), commit.adjust, commit.needs_margin)
+        counts.add(work, canvas)
+
+        chosen = commit.choose(canvas, signals) & canvas.masked & signals.read
+        chosen, failed, broken = with_progress(chosen, canvas, signals)
+        changed, token = with_guides(*commit.rewrite(canvas, signals, chosen), canvas)
+        changed = changed & canvas.generated  # whatever a policy says, a prompt stays
+        cache.observe(canvas, signals, changed)
+        commit.observe(canvas, signals, changed)
+        canvas.cached = canvas.cached | planned
+        canvas.commit(changed, token, signals.confidence, commit.holds(canvas))
+        if (nearer := frontier.cut(canvas, signals)) is not None:
+            canvas.end = nearer
+        done = retire(canvas, pool, counts, stopping, failed, broken)
+        counter.step(canvas, len(waiting.queue), done)
+        yield from done
+
+
+def with_readers(want: Tensor, canvas: Canvas, shift: int) -> Tensor:
+    """Add to want [B, T], for every open position, the row whose output predicts it, and what was never computed."""
+    readers = canvas.open
+    if shift:
+        readers = torch.zeros_like(readers)
+        readers[:, :-shift] = canvas.open[:, shift:]
+    return (want | readers | ~canvas.cached) & canvas.valid
+
+
+def with_progress(chosen: Tensor, canvas: Canvas, signals: Signals) -> tuple[Tensor, Tensor, Tensor]:
+    """Every slot with an open position fixes one: its surest. Also which slots read none [B] and which read NaN [B]."""
+    opened = canvas.open
+    stuck = opened.any(1) & ~(chosen & opened).any(1)
+    score, best = signals.confidence.masked_fill(~(opened & signals.read), float("-inf")).max(1)
+    failed = stuck & score.isneginf()
+    broken = (opened & signals.confidence.isnan()).any(1)
+    surest = torch.zeros_like(chosen).scatter_(1, best[:, None], (stuck & ~failed)[:, None])
+    return chosen | surest, failed, broken
+
+
+def with_guides(changed: Tensor, token: Tensor, canvas: Canvas) -> tuple[Tensor, Tensor]:
+    """What a guided slot takes, its guide takes too."""
+    if not canvas.pairs:
+        return changed, token
+    return changed[canvas.leader], token[canvas.leader]

@@ -1,0 +1,118 @@
+"""The engine: one model on one device, and a canvas that stays full as long as requests come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import torch
+
+from dllm_core.canvas import Canvas
+from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
+from dllm_core.decode import Method, decode
+from dllm_core.errors import ConfigError, EngineError, PromptTooLong
+from dllm_core.frontier import BlockFrontier
+from dllm_core.models.base import Model, ModelShape
+from dllm_core.models.load import load
+from dllm_core.pool import Pool, Source, Waiting
+from dllm_core.request import Completion, Request
+from dllm_core.stats import EngineCounter, EngineProgress
+from dllm_core.stopping import Stopping
+from dllm_core.store import LayerStore
+from dllm_core.text import TextCodec
+
+GIB = 2**30
+
+
+def bytes_per_cell(shape: ModelShape, dtype: torch.dtype) -> int:
+    """Keys and values of one position in all layers."""
+    return 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+
+
+class Engine:
+    """Decodes requests under one configuration. Not thread-safe, but for `progress`.
+
+    Raises ConfigError for a configuration that can never run.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        codec: TextCodec,
+        config: DecodeConfig,
+        sizes: EngineConfig,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.model, self.codec, self.config, self.sizes = model, codec, config, sizes
+        self.device, self.counter = device, EngineCounter()
+        self.cells = min(int(sizes.kv_gib * GIB) // bytes_per_cell(model.shape, dtype), sizes.slots * sizes.width)
+        self.width = min(sizes.width, model.shape.max_positions, self.cells)
+        if self.width < 2:
+            raise ConfigError(f"engine.kv_gib {sizes.kv_gib} holds {self.cells} positions; a request needs at least 2")
+        if config.guidance > 0 and sizes.slots < 2:
+            raise ConfigError("decode.guidance takes two slots per request; engine.slots is 1")
+        self.method = Method(
+            config.cache.build(), config.commit.build(config.block_length), BlockFrontier(config.block_length)
+        )
+        cache = self.method.cache
+        self.store = LayerStore(model.shape, self.cells, dtype, device, cache.keeps_hidden, cache.keeps_plain_keys)
+
+    @classmethod
+    def from_config(cls, model: ModelConfig, decode: DecodeConfig, engine: EngineConfig) -> Engine:
+        """Load the weights. Raises ConfigError, and CheckpointError for files that are not what they claim to be."""
+        torch.set_num_threads(engine.threads)
+        weights, codec = load(model)
+        return cls(weights, codec, decode, engine, getattr(torch, model.dtype), model.device)
+
+    def decode(self, source: Source) -> Iterator[Completion]:
+        """Continuous batching: completions as they finish, exactly one per request.
+
+        `source()` gives the next request, or None for "none right now"; it is asked at every step, so what comes later
+        joins the running canvas. Returns when nothing is left in slots and look-ahead; then it may be called again. A
+        request that cannot be decoded is answered at once with finish_reason "error".
+        """
+        config, sizes, model = self.config, self.sizes, self.model
+        canvas = Canvas.empty(
+            sizes.slots, self.width, model.mask_id, model.eos_ids, self.device, causal=model.causal,
+            stop_at_eos=config.stop_at_eos, noise_per_step=config.noise == "step",
+        )  # fmt: skip
+        pool, waiting = Pool(self.cells), Waiting(source, self.refusal, sizes.look_ahead)
+        stopping = Stopping(config.stop, self.codec.decode, model.eos_ids)
+        return decode(model, self.method, canvas, self.store, pool, waiting, stopping, self.counter, sizes.max_rows)
+
+    def generate(self, requests: Iterable[Request]) -> list[Completion]:
+        """All answers, in the order of the requests; ids need not differ."""
+        asked = list(requests)
+        numbered = iter([replace(request, id=str(i)) for i, request in enumerate(asked)])
+        answers = {int(done.id): done for done in self.decode(lambda: next(numbered, None))}
+        return [replace(answers[i], id=request.id) for i, request in enumerate(asked)]
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a request can never enter a slot, as a sentence; None if it can."""
+        if request.max_new_tokens < 1:
+            return f"max_new_tokens is {request.max_new_tokens}; at least 1 is needed"
+        if request.length > self.width:
+            return str(PromptTooLong(len(request.prompt), request.max_new_tokens, self.width))
+        if self.model.shift and not request.prompt:
+            return "the prompt has no token, and this model predicts a position from the one before it"
+        if request.guidance > 0 and (self.sizes.slots < 2 or 2 * request.length > self.cells):
+            return (
+                f"guidance takes two slots and {2 * request.length} positions; "
+                f"the engine has {self.sizes.slots} and {self.cells}"
+            )
+        return None
+
+    def self_check(self) -> Completion:
+        """Decode one built-in prompt, so that a system that cannot work says so before any row is touched."""
+        prompt = self.codec.encode_raw("1 + 1 =")
+        length = max(1, min(8, self.width - len(prompt)))
+        guidance = self.config.guidance
+        done = self.generate([Request("self-check", prompt, length, guidance=guidance)])[0]
+        if done.finish_reason == "error":
+            raise EngineError(f"the engine cannot decode its built-in prompt: {done.error}")
+        return done
+
+    def progress(self) -> EngineProgress:
+        """What was done so far; safe from another thread."""
+        return self.counter.snapshot

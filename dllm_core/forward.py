@@ -1,0 +1,60 @@
+"""One forward pass over ragged rows. The model supplies arithmetic; the cache policy supplies the rows."""
+
+import torch
+from torch import Tensor
+
+from dllm_core.cache.base import CachePolicy
+from dllm_core.canvas import Canvas
+from dllm_core.commit.base import CommitPolicy
+from dllm_core.models.base import Layer, Model
+from dllm_core.rows import Rows
+from dllm_core.store import LayerStore
+from dllm_core.tap import LayerTap
+from kernels.ragged_attention import ragged_attention
+
+
+def forward(
+    model: Model, store: LayerStore, cache: CachePolicy, commit: CommitPolicy, rows: Rows, canvas: Canvas, max_rows: int
+) -> tuple[Rows, Tensor, Tensor]:
+    """Rows to read, their last hidden states x [N, D], and the rows computed per slot summed over layers, [B]."""
+    slots = canvas.token.shape[0]
+    x = model.embed(rows.pick(canvas.token))  # [N, D]
+    computed = rows.count(slots)  # [B]
+    work = torch.zeros_like(computed)
+    for i, layer in enumerate(model.layers):
+        tap = LayerTap(i, i + 1 == len(model.layers), layer, store, canvas)
+        if cache.moves_rows:
+            k, v = layer.kv(x)  # [N, G, d], no rotary phase yet
+            cache.before_write(tap, rows, x, k, v)
+            store.write(i, rows, layer.rotate(k, rows.position), v, x, k)
+            rows, x = cache.reselect(tap, rows, x)
+            q = layer.q(x)
+            computed = rows.count(slots)
+        else:
+            q, k, v = layer.qkv(x)
+            store.write(i, rows, layer.rotate(k, rows.position), v, x, k)
+        q = layer.rotate(q, rows.position)  # [N, H, d]
+        out = attend_and_finish(layer, store, i, rows, x, q, canvas, max_rows)
+        cache.after_attend(tap, rows, q)
+        commit.after_attend(tap, rows, q)
+        rows, x = cache.rejoin(tap, rows, out)
+        work = work + computed
+    return rows, x, work
+
+
+def attend_and_finish(
+    layer: Layer, store: LayerStore, i: int, rows: Rows, x: Tensor, q: Tensor, canvas: Canvas, max_rows: int
+) -> Tensor:
+    """Attention, residuals and MLP of x [N, D], in chunks of rows: independent once K and V are written, so memory is
+    bounded
+    and no result changes."""
+    keys = None if canvas.keys is None else canvas.keys[rows.slot]
+    if len(rows) <= max_rows:
+        return layer.finish(x, ragged_attention(q, store.k[i], store.v[i], rows.runs, keys))
+    out = torch.empty_like(x)
+    for a in range(0, len(rows), max_rows):
+        b = min(a + max_rows, len(rows))
+        runs = [(max(s, a) - a, min(t, b) - a, first, reach) for s, t, first, reach in rows.runs if s < b and t > a]
+        attended = ragged_attention(q[a:b], store.k[i], store.v[i], runs, None if keys is None else keys[a:b])
+        out[a:b] = layer.finish(x[a:b], attended)
+    return out

@@ -1,0 +1,49 @@
+"""What goes into the engine and what comes out: one prompt, one answer with its statistics."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+FinishReason = Literal["eos", "stop", "length", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    id: str
+    prompt: list[int]
+    max_new_tokens: int
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0  # already mixed with the sample number
+    guidance: float = 0.0  # classifier-free guidance scale; above 0 it takes a second slot
+
+    @property
+    def length(self) -> int:
+        """Positions on the canvas."""
+        return len(self.prompt) + self.max_new_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The answer to one request. Words and units as in docs/architecture.md, "Words and numbers"."""
+
+    id: str
+    tokens: list[
+        int
+    ]  # the answer, up to and without the first EOS; with a stop string, through the token completing it
+    text: str  # decoded answer, reserved tokens left out; cut before the first stop string
+    finish_reason: FinishReason
+    error: str | None = None  # one sentence; set if and only if finish_reason is "error"
+    forwards: int = 0
+    full_passes: int = 0
+    rows_computed: int = 0  # positions computed, summed over forwards, mean over layers
+    queue_seconds: float = 0.0  # from being read off the source to entering a slot
+    decode_seconds: float = 0.0  # time in a slot
+    confidence: list[float] = field(default_factory=list)  # of each answer token, when it was committed
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return len(self.tokens) / self.forwards if self.forwards else 0.0
+
+    @classmethod
+    def failed(cls, id: str, error: str, **measured: float) -> "Completion":
+        return cls(id, [], "", "error", error, **measured)  # type: ignore[arg-type]  # counts are ints, seconds floats

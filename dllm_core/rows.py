@@ -1,0 +1,59 @@
+"""Rows: the ragged list of (slot, position) pairs that one layer computes."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from dllm_core.canvas import Canvas
+from kernels.ragged_attention import Run
+
+
+@dataclass(frozen=True)
+class Rows:
+    slot: Tensor  # [N] int64, ascending
+    position: Tensor  # [N] int64, ascending within a slot; the rotary phase
+    cell: Tensor  # [N] int64 where K, V and h of this row live in the store
+    reach: Tensor  # [N] int64 the row attends to the positions below `reach` of its slot
+
+    @classmethod
+    def of(cls, mask: Tensor, canvas: Canvas) -> "Rows":
+        """mask [B, T] bool: True = compute this position. Never a row of cells that were given back."""
+        slot, position = (mask & canvas.valid).nonzero(as_tuple=True)
+        return cls(slot, position, canvas.base[slot] + position, canvas.reach(slot, position))
+
+    def __len__(self) -> int:
+        return self.slot.shape[0]
+
+    @property
+    def first(self) -> Tensor:
+        """[N] cell of the slot's position 0."""
+        return self.cell - self.position
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """Stretches of rows that see the same cells: (start, stop, first cell, reach), as host integers."""
+        if not len(self):
+            return []
+        seen = (self.first << 32) | self.reach  # one number per pair: no store has 2^31 cells
+        pairs, counts = seen.unique_consecutive(return_counts=True)
+        out, start = [], 0
+        for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+            out.append((start, start + count, pair >> 32, pair & 0xFFFFFFFF))
+            start += count
+        return out
+
+    def mask(self, like: Tensor) -> Tensor:
+        """Back to a [B, T] bool plane."""
+        mask = torch.zeros_like(like, dtype=torch.bool)
+        mask[self.slot, self.position] = True
+        return mask
+
+    def pick(self, plane: Tensor) -> Tensor:
+        """plane [B, T, ...] -> [N, ...]."""
+        return plane[self.slot, self.position]
+
+    def count(self, slots: int) -> Tensor:
+        """[B] rows of each slot."""
+        return torch.bincount(self.slot, minlength=slots)

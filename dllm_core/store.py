@@ -1,0 +1,31 @@
+"""What survives between steps: keys, values and, for policies that ask, layer inputs and keys without rotary phase."""
+
+import torch
+from torch import Tensor
+
+from dllm_core.models.base import ModelShape
+from dllm_core.rows import Rows
+
+
+class LayerStore:
+    """k, v [L, P + 1, G, d]; h [L, P + 1, D]; plain as k, before rotary encoding. Cell P is scratch, for padding."""
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        cells: int,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        hidden: bool = False,
+        plain_keys: bool = False,
+    ) -> None:
+        kv = (shape.layers, cells + 1, shape.kv_heads, shape.head_dim)
+        self.k, self.v = (torch.zeros(kv, dtype=dtype, device=device) for _ in range(2))
+        self.h = torch.zeros(*kv[:2], shape.hidden, dtype=dtype, device=device) if hidden else None
+        self.plain = torch.zeros_like(self.k) if plain_keys else None
+
+    def write(self, layer: int, rows: Rows, k: Tensor, v: Tensor, x: Tensor, plain: Tensor) -> None:
+        """k (rotated), v, plain [N, G, d]; x [N, D]."""
+        for plane, value in ((self.k, k), (self.v, v), (self.h, x), (self.plain, plain)):
+            if plane is not None:
+                plane[layer].index_copy_(0, rows.cell, value)

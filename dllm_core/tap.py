@@ -1,0 +1,37 @@
+"""What a policy may look at while a layer runs."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dllm_core.canvas import Canvas
+from dllm_core.models.base import Layer
+from dllm_core.store import LayerStore
+from kernels.ragged_attention import attention_probs
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTap:
+    """Layer `index` of the forward pass under way. Policies read through it and never index the store."""
+
+    index: int
+    last: bool
+    layer: Layer
+    store: LayerStore
+    canvas: Canvas
+
+    def hidden(self, cell: Tensor) -> Tensor:
+        """Input of this layer as last computed for cells [...] -> [..., D]; for policies that set `keeps_hidden`."""
+        if self.store.h is None:
+            raise ValueError("the store keeps no hidden states; the policy must set keeps_hidden")
+        return self.store.h[self.index][cell]
+
+    def probs(self, q: Tensor, slot: Tensor, plain: bool = False) -> Tensor:
+        """Attention weights of q [n, H, d] in slot [n] over the store as it stands -> [n, H, T]; plain = no rotary
+        phase.
+        """
+        c, k = self.canvas, self.store.plain if plain else self.store.k
+        if k is None:
+            raise ValueError("the store keeps no plain keys; the policy must set keeps_plain_keys")
+        keys = None if c.keys is None else c.keys[slot]
+        return attention_probs(q, k[self.index], c.base[slot], c.end[slot], c.token.shape[1], keys)

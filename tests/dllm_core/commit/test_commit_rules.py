@@ -1,0 +1,134 @@
+"""Hand-made planes in which each rule's own path must fire."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dllm_core.canvas import Canvas
+from dllm_core.commit.factor import Factor
+from dllm_core.commit.threshold import Threshold
+from dllm_core.commit.top_k import TopK
+from dllm_core.signals import Signals
+from tests.fakes import EOS, MASK, tiny_model
+
+
+def plane(confidence: list[float], block: int | None = None) -> tuple[Canvas, Signals]:
+    """One slot, no prompt, whose first `block` positions are active and read."""
+    width = len(confidence)
+    canvas = Canvas.empty(1, width, MASK, (EOS,))
+    canvas.end, canvas.stop = torch.tensor([width]), torch.tensor([block or width])
+    c = torch.tensor([confidence])
+    return canvas, Signals(canvas.token, c, 1 - c, c * 0.5)
+
+
+def chosen(policy, canvas: Canvas, signals: Signals) -> list[int]:
+    return policy.choose(canvas, signals)[0].nonzero()[:, 0].tolist()
+
+
+def test_threshold_takes_what_reaches_it_inside_the_block():
+    canvas, signals = plane([0.9, 0.89, 0.95, 0.99], block=3)
+    assert chosen(Threshold(0.9), canvas, signals) == [0, 2]
+
+
+def test_factor_takes_the_longest_run_of_ranks_that_fit():
+    """(n + 1)(1 - c_(n)) < 1: 2 * 0.01, 3 * 0.1, 4 * 0.2 fit; 5 * 0.3 does not, and 6 * 0.3 ends nothing anew."""
+    canvas, signals = plane([0.7, 0.99, 0.8, 0.9, 0.7])
+    assert chosen(Factor(1.0), canvas, signals) == [1, 2, 3]
+
+
+def test_factor_near_zero_takes_none_and_a_large_one_takes_all():
+    canvas, signals = plane([0.7, 0.99, 0.8, 0.9, 0.7])
+    assert chosen(Factor(1e-6), canvas, signals) == []
+    assert chosen(Factor(100.0), canvas, signals) == [0, 1, 2, 3, 4]
+
+
+def test_factor_takes_all_of_equal_ranks_that_fit_from_the_left():
+    canvas, signals = plane([0.75] * 6)
+    assert chosen(Factor(1.0), canvas, signals) == [0, 1]  # 2 * 0.25 and 3 * 0.25 fit; 4 * 0.25 is not below 1
+
+
+def walk(policy: TopK, holes: int, block: int) -> list[int]:
+    """Tokens fixed at each step of a block of `holes` positions."""
+    canvas, signals = plane([0.5 + i / 1000 for i in range(holes)], block)
+    policy.attach(canvas, tiny_model().shape)
+    canvas.move(torch.tensor([0]), torch.tensor([min(block, holes)]))
+    counts = []
+    while canvas.open.any():
+        now = policy.choose(canvas, signals)
+        counts.append(int(now.sum()))
+        canvas.commit(now, torch.ones_like(canvas.token), signals.confidence, canvas.hold)
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("steps", "block", "counts"),
+    [
+        (4, 8, [2, 2, 2, 2]),
+        (3, 8, [3, 3, 2]),
+        (8, 8, [1] * 8),
+        (1, 8, [8]),
+        (4096, 8, [1] * 8),
+        (5, 8, [2, 2, 2, 1, 1]),
+    ],
+)
+def test_top_k_follows_lladas_schedule(steps, block, counts):
+    assert walk(TopK(steps, block), holes=8, block=block) == counts
+
+
+@given(st.integers(1, 40), st.integers(1, 16), st.integers(1, 50))
+def test_top_k_fixes_every_position_in_at_most_the_steps_it_was_given_evenly(holes, block, steps):
+    policy = TopK(steps, block)
+    canvas, signals = plane([0.5] * holes)
+    policy.attach(canvas, tiny_model().shape)
+    total = 0
+    for start in range(0, holes, block):
+        canvas.move(torch.tensor([start]), torch.tensor([min(start + block, holes)]))
+        counts = []
+        while canvas.open.any():
+            now = policy.choose(canvas, signals)
+            counts.append(int(now.sum()))
+            canvas.commit(now, torch.ones_like(canvas.token), signals.confidence, canvas.hold)
+        assert max(counts) - min(counts) <= 1
+        total += len(counts)
+    assert total <= max(steps, -(-holes // block))
+
+
+def test_remasking_orders_differ():
+    canvas = Canvas.empty(1, 4, MASK, (EOS,))
+    canvas.end, canvas.stop = torch.tensor([4]), torch.tensor([4])
+    signals = Signals(
+        canvas.token,
+        confidence=torch.tensor([[0.4, 0.3, 0.2, 0.1]]),
+        entropy=torch.tensor([[2.0, 0.5, 3.0, 1.0]]),
+        margin=torch.tensor([[0.1, 0.1, 0.3, 0.2]]),
+    )
+    first = {}
+    for order in ("low_confidence", "margin", "entropy", "random"):
+        policy = TopK(4096, 4, order)
+        policy.attach(canvas, tiny_model().shape)
+        assert policy.needs_margin == (order == "margin")
+        first[order] = chosen(policy, canvas, signals)
+    assert first["low_confidence"] == [0]
+    assert first["margin"] == [2]
+    assert first["entropy"] == [1]
+    assert len(first["random"]) == 1
+
+
+def test_random_order_depends_on_the_requests_seed_and_takes_every_position():
+    canvas, signals = plane([0.5] * 64)
+    policy = TopK(4096, 64, "random")
+    policy.attach(canvas, tiny_model().shape)
+    seen = set()
+    for seed in range(200):
+        canvas.seed[:] = seed
+        seen.add(chosen(policy, canvas, signals)[0])
+    assert len(seen) > 48  # of 64; 61 are expected
+
+
+def test_top_k_takes_only_positions_that_were_read():
+    canvas, signals = plane([float("-inf"), 0.1, float("nan"), 0.2])
+    policy = TopK(1, 4)
+    policy.attach(canvas, tiny_model().shape)
+    got = policy.choose(canvas, signals) & signals.read
+    assert got[0].nonzero()[:, 0].tolist() == [1, 3]

@@ -1,0 +1,138 @@
+"""Laws that hold for every cache policy, every commit policy, and every one to come."""
+
+import random
+
+import pytest
+import torch
+
+from dllm_core.cache.base import CachePolicy
+from dllm_core.canvas import Canvas
+from dllm_core.config import DecodeConfig
+from dllm_core.decode import with_progress
+from dllm_core.signals import Signals
+from tests.fakes import EOS, MASK, engine_of, facts, some_requests, tiny_model
+
+CACHES = {"none": {"kind": "none"}, "prefix": {"kind": "prefix"}, "dual": {"kind": "dual"}}
+COMMITS = {
+    "one-a-step": {"kind": "top_k"},
+    "seven-steps": {"kind": "top_k", "steps": 7},
+    "margin": {"kind": "top_k", "steps": 9, "remasking": "margin"},
+    "entropy": {"kind": "top_k", "steps": 9, "remasking": "entropy"},
+    "random": {"kind": "top_k", "steps": 9, "remasking": "random"},
+    "threshold": {"kind": "threshold", "tau": 0.3},
+    "factor": {"kind": "factor", "f": 1.6},
+}
+SHIFTS = pytest.mark.parametrize("shift", [0, 1], ids=["llada", "dream"])
+
+
+def config(cache: str, commit: str, **more) -> DecodeConfig:
+    return DecodeConfig(cache=CACHES[cache], commit=COMMITS[commit], block_length=8, **more)
+
+
+@SHIFTS
+@pytest.mark.parametrize("commit", COMMITS)
+@pytest.mark.parametrize("cache", CACHES)
+def test_batched_decode_equals_one_request_at_a_time(cache, commit, shift):
+    model, requests = tiny_model(shift), some_requests(12, seed=3, shift=shift, guided=not shift)
+    together = engine_of(model, config(cache, commit), slots=5, max_rows=37).generate(requests)
+    for request, done in zip(requests, together, strict=True):  # a canvas of its own width: a sum over T would show
+        slots = 2 if request.guidance else 1
+        alone = engine_of(model, config(cache, commit), slots=slots, width=request.length).generate([request])[0]
+        assert facts(done) == facts(alone)
+        assert done.confidence == pytest.approx(alone.confidence, abs=1e-6)
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_order_slots_look_ahead_and_memory_change_no_answer(cache):
+    model, requests = tiny_model(), some_requests(16, seed=5)
+    usual = {done.id: facts(done) for done in engine_of(model, config(cache, "threshold")).generate(requests)}
+    rng = random.Random(1)
+    for slots, ahead, kv_gib in ((2, 1, 1.0), (9, 5, 1.0), (6, 64, 110 * 768 / 2**30)):  # the last: a pool of 110 cells
+        rng.shuffle(requests)
+        engine = engine_of(model, config(cache, "threshold"), slots=slots, look_ahead=ahead, kv_gib=kv_gib)
+        assert {done.id: facts(done) for done in engine.generate(requests)} == usual
+
+
+@pytest.mark.parametrize("noise", ["position", "step"])
+def test_noise_is_the_requests_own_whatever_stands_beside_it(noise):
+    model, requests = tiny_model(), some_requests(8, seed=9)
+    settings = config("none", "seven-steps", noise=noise)
+    together = engine_of(model, settings, slots=6).generate(requests)
+    reversed_order = engine_of(model, settings, slots=3).generate(requests[::-1])[::-1]
+    assert [facts(done) for done in together] == [facts(done) for done in reversed_order]
+
+
+@SHIFTS
+@pytest.mark.parametrize("cache", ["prefix", "dual"])
+def test_a_cache_that_recomputes_everything_equals_no_cache_and_below_that_it_does_not(cache, shift):
+    """Blocks of one token move the span at each step, so both caches recompute everything."""
+    model, requests = tiny_model(shift), some_requests(12, seed=7, shift=shift, guided=False)
+
+    def tokens(cache: str, block: int) -> list[list[int]]:
+        settings = DecodeConfig(cache=CACHES[cache], commit={"kind": "top_k"}, block_length=block, stop_at_eos=False)
+        return [done.tokens for done in engine_of(model, settings).generate(requests)]
+
+    assert tokens(cache, 1) == tokens("none", 1)
+    assert tokens(cache, 16) != tokens("none", 16)
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+@pytest.mark.parametrize("cache", CACHES)
+def test_every_live_slot_commits_at_least_one_token_per_forward(cache, commit):
+    requests = some_requests(10, seed=11, guided=False)
+    for request, done in zip(requests, engine_of(tiny_model(), config(cache, commit)).generate(requests), strict=True):
+        assert 1 <= done.forwards <= request.max_new_tokens
+
+
+def test_a_prompt_never_changes_and_the_mask_id_in_it_is_text():
+    """Mask ids in a prompt are never filled in, and the answer holds neither the mask nor unused ids."""
+    requests = [
+        request.__class__(str(i), [5, MASK, 7, MASK], 12, temperature=2.0, seed=i)
+        for i, request in enumerate(some_requests(6))
+    ]
+    for done in engine_of(tiny_model(), config("dual", "factor")).generate(requests):
+        assert done.finish_reason in ("eos", "length")
+        assert all(token < EOS for token in done.tokens)
+
+
+def test_stopping_at_eos_gives_the_text_that_decoding_everything_gives():
+    model, requests = tiny_model(seed=4), some_requests(24, seed=13, guided=False)
+    model.head.data[EOS] *= 2  # a model that likes to end
+
+    def texts(stop_at_eos: bool) -> list[str]:
+        settings = config("none", "one-a-step", stop_at_eos=stop_at_eos)
+        return [done.text for done in engine_of(model, settings).generate(requests)]
+
+    early = engine_of(model, config("none", "one-a-step")).generate(requests)
+    ended_early = [
+        d.forwards < r.max_new_tokens for d, r in zip(early, requests, strict=True) if d.finish_reason == "eos"
+    ]
+    assert any(ended_early)
+    assert texts(True) == texts(False)
+
+
+class ForgetfulCache(CachePolicy):
+    """Plans nothing at all; the engine's own rows have to carry the decode."""
+
+    def plan(self, canvas: Canvas) -> torch.Tensor:
+        return torch.zeros_like(canvas.cached)
+
+
+@SHIFTS
+def test_a_policy_that_plans_nothing_still_decodes_every_request(shift):
+    engine = engine_of(tiny_model(shift), config("none", "threshold"))
+    object.__setattr__(engine.method, "cache", ForgetfulCache())
+    requests = some_requests(9, seed=2, shift=shift, guided=False)
+    assert all(done.finish_reason in ("eos", "length") for done in engine.generate(requests))
+
+
+def test_progress_takes_the_surest_open_position_only_where_nothing_was_chosen():
+    canvas = Canvas.empty(2, 4, MASK, (EOS,))
+    canvas.end, canvas.stop = torch.tensor([4, 4]), torch.tensor([4, 4])
+    confidence = torch.tensor([[0.2, 0.7, 0.7, 0.1], [0.9, 0.1, 0.1, 0.1]])
+    signals = Signals(canvas.token, confidence, 1 - confidence, confidence)
+    chosen = torch.tensor([[False] * 4, [False, True, False, False]])
+    got, failed, broken = with_progress(chosen, canvas, signals)
+    assert got.tolist() == [[False, True, False, False], [False, True, False, False]]  # a tie goes to the left
+    assert not failed.any()
+    assert not broken.any()

@@ -1,0 +1,186 @@
+"""Useful tokens per second of the engine, beside the reference sampler and the bare GEMMs of the same rows.
+
+    python benchmarks/engine.py --shape tiny --repeats 3
+
+Each line is one (dtype, slots, cache, commit); columns are medians over repeats, all taken in this one run.
+
+- tokens/s: answer tokens per second of decoding
+- x reference: its ratio to one request at a time, no cache, one token per forward, same dtype (LLaDA's own sampler)
+- GEMM share: time of the bare matrix products of exactly the rows computed, over the time of the run (the roofline)
+- row gain: tokens/s against one slot, beside the ratio that the GEMM times alone would allow
+"""
+
+import argparse
+import itertools
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
+from dllm_core.engine import Engine
+from dllm_core.models.llada import Llada, LladaConfig
+from dllm_core.models.load import load
+from dllm_core.request import Request
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+CACHES = ("none", "prefix", "dual")
+COMMITS: dict[str, dict[str, Any]] = {
+    "top_k": {"kind": "top_k"},
+    "threshold": {"kind": "threshold", "tau": 0.9},
+    "factor": {"kind": "factor", "f": 1.0},
+}
+SHAPES = {  # random weights, for speed alone
+    "100m": {"d_model": 768, "n_layers": 12, "n_heads": 12, "mlp_hidden_size": 2048, "vocab_size": 8192},
+}
+
+
+@dataclass
+class RowCounter:
+    """Stands between engine and model and notes how many rows each forward embeds and unembeds."""
+
+    model: Llada
+    rows: list[int]
+    read: list[int]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def embed(self, token: Tensor) -> Tensor:
+        self.rows.append(len(token))
+        self.read.append(0)
+        return self.model.embed(token)
+
+    def unembed(self, x: Tensor) -> Tensor:
+        self.read[-1] += len(x)
+        return self.model.unembed(x)
+
+
+@dataclass(frozen=True)
+class Measured:
+    tokens_per_second: float
+    gemm_seconds_per_token: float
+    gemm_share: float
+    tokens_per_forward: float
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One model in one dtype with its prompts."""
+
+    model: Llada
+    codec: Any
+    requests: list[Request]
+    dtype: torch.dtype
+
+    def gemm_seconds(self, rows: list[int], read: list[int]) -> float:
+        """Time of the matrix products alone, for the row counts of a run."""
+        head = self.model.head
+        sizes = {w.shape[1] for w in self.model.parameters() if w.dim() == 2}
+        inputs = {size: torch.randn(max(rows), size, dtype=self.dtype) for size in sizes}
+        began = time.perf_counter()
+        with torch.inference_mode():
+            for n, heads in zip(rows, read, strict=True):
+                for layer in self.model.layers:
+                    for weight in (layer.qkv_proj, layer.attn_out, layer.gate_up, layer.ff_out):
+                        F.linear(inputs[weight.shape[1]][:n], weight)
+                F.linear(inputs[head.shape[1]][:heads], head)
+        return time.perf_counter() - began
+
+    def measure(self, count: int, slots: int, cache: str, commit: str, repeats: int) -> Measured:
+        requests = self.requests[:count]
+        decode = DecodeConfig(cache={"kind": cache}, commit=COMMITS[commit], block_length=32)
+        sizes = EngineConfig(slots=slots, width=max(r.length for r in requests))
+        seconds, gemms, tokens, forwards = [], [], 0, 0
+        for _ in range(repeats):
+            counter = RowCounter(self.model, [], [])
+            engine = Engine(counter, self.codec, decode, sizes, self.dtype)
+            began = time.perf_counter()
+            done = engine.generate(requests)
+            seconds.append(time.perf_counter() - began)
+            gemms.append(self.gemm_seconds(counter.rows, counter.read))
+            tokens, forwards = sum(len(c.tokens) for c in done), sum(c.forwards for c in done)
+        share = statistics.median(gemm / second for gemm, second in zip(gemms, seconds, strict=True))
+        per_token = statistics.median(gemms) / tokens
+        return Measured(tokens / statistics.median(seconds), per_token, share, tokens / forwards)
+
+
+def tiny(dtype: str, count: int) -> Bench:
+    """The bundled model on its own held-out prompts."""
+    model, codec = load(ModelConfig(path=str(EXAMPLES / "tiny-llada"), dtype=dtype, device="cpu"))
+    prompts = pq.read_table(EXAMPLES / "held_out.parquet", columns=["prompt"])["prompt"].to_pylist()[:count]
+    chats = [codec.encode_chat([{"role": "user", "content": prompt}]) for prompt in prompts]
+    return Bench(model, codec, [Request(str(i), chat, 160) for i, chat in enumerate(chats)], getattr(torch, dtype))
+
+
+class NoText:
+    """Random weights write no text."""
+
+    def decode(self, tokens: list[int]) -> str:
+        return ""
+
+
+def random_weights(shape: str, dtype: str, count: int) -> Bench:
+    """Prompts of 256 random tokens, 256 generated; the only EOS is reserved, so every answer is as long as asked."""
+    config = LladaConfig(max_sequence_length=1024, mask_token_id=0, eos_token_id=1, **SHAPES[shape])
+    model = Llada(config, (1,), [1], getattr(torch, dtype))
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            nn.init.ones_(parameter)
+        else:
+            nn.init.normal_(parameter, std=0.02, generator=generator)
+    prompts = torch.randint(2, config.vocab_size, (count, 256), generator=generator).tolist()
+    requests = [Request(str(i), prompt, 256) for i, prompt in enumerate(prompts)]
+    return Bench(model, NoText(), requests, getattr(torch, dtype))
+
+
+def show(dtype: str, slots: int, cache: str, commit: str, got: Measured, reference: Measured, rest: str = "") -> None:
+    ratio = got.tokens_per_second / reference.tokens_per_second
+    print(
+        f"{dtype:9} {slots:5} {cache:7} {commit:10} {got.tokens_per_second:9.1f} {ratio:11.2f} {got.gemm_share:10.0%} "
+        f"{got.tokens_per_forward:6.2f} {rest}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=["tiny", *SHAPES], default="tiny")
+    parser.add_argument("--least", type=int, default=4, help="prompts for the slow lines; others get two per slot")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--slots", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--caches", nargs="+", default=list(CACHES), choices=CACHES)
+    parser.add_argument("--commits", nargs="+", default=list(COMMITS), choices=list(COMMITS))
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    print(f"shape {arguments.shape}, {arguments.threads} threads, torch {torch.__version__}")
+    heads = f"{'dtype':9} {'slots':>5} {'cache':7} {'commit':10} {'tokens/s':>9} {'x reference':>11}"
+    print(f"{heads} {'GEMM share':>10} {'TPF':>6}")
+    for dtype in arguments.dtypes:
+        most = max(arguments.least, 2 * max(arguments.slots))
+        bench = tiny(dtype, most) if arguments.shape == "tiny" else random_weights(arguments.shape, dtype, most)
+        reference = bench.measure(arguments.least, 1, "none", "top_k", repeats=1)
+        show(dtype, 1, "none", "top_k", reference, reference, "the reference sampler")
+        for cache, commit in itertools.product(arguments.caches, arguments.commits):
+            single: Measured | None = None
+            for slots in arguments.slots:
+                count = max(arguments.least, 2 * slots)
+                got = bench.measure(count, slots, cache, commit, arguments.repeats)
+                single, gain = (got, "") if slots == 1 else (single, "")
+                if single is not None and slots > 1:
+                    bound = single.gemm_seconds_per_token / got.gemm_seconds_per_token
+                    gain = f"row gain {got.tokens_per_second / single.tokens_per_second:.2f}, GEMMs allow {bound:.2f}"
+                show(dtype, slots, cache, commit, got, reference, gain)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Useful tokens per second of the engine, beside the reference sampler and the bare GEMMs of the same rows.
 
-    python benchmarks/engine.py --shape tiny --repeats 3
+    python -m benchmarks.engine --shape tiny --repeats 3
 
 Each line is one (dtype, slots, cache, commit); columns are medians over repeats, all taken in this one run.
 

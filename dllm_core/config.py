@@ -1,7 +1,7 @@
 """Configuration of model, decoding and engine. Frozen and closed to unknown keys.
 
-`DecodeConfig` holds what decides the tokens; `EngineConfig` holds what only decides the speed, so that a job can be
-resumed with other values there.
+`DecodeConfig` holds what decides the tokens. `EngineConfig` holds what only decides the speed, so that a job can be
+resumed with other values there; its one exception is `width`, above which a request is an error.
 """
 
 from typing import Literal, Self

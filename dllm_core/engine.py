@@ -8,11 +8,12 @@ from dataclasses import replace
 import torch
 
 from dllm_core.canvas import Canvas
+from dllm_core.capacity import capacity
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 from dllm_core.decode import Method, decode
 from dllm_core.errors import ConfigError, EngineError, PromptTooLong
 from dllm_core.frontier import BlockFrontier
-from dllm_core.models.base import Model, ModelShape
+from dllm_core.models.base import Model
 from dllm_core.models.load import load
 from dllm_core.pool import Pool, Source, Waiting
 from dllm_core.request import Completion, Request
@@ -20,13 +21,6 @@ from dllm_core.stats import EngineCounter, EngineProgress
 from dllm_core.stopping import Stopping
 from dllm_core.store import LayerStore
 from dllm_core.text import TextCodec
-
-GIB = 2**30
-
-
-def bytes_per_cell(shape: ModelShape, dtype: torch.dtype) -> int:
-    """Keys and values of one position in all layers."""
-    return 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
 
 
 class Engine:
@@ -46,10 +40,8 @@ class Engine:
     ) -> None:
         self.model, self.codec, self.config, self.sizes = model, codec, config, sizes
         self.device, self.counter = device, EngineCounter()
-        self.cells = min(int(sizes.kv_gib * GIB) // bytes_per_cell(model.shape, dtype), sizes.slots * sizes.width)
-        self.width = min(sizes.width, model.shape.max_positions, self.cells)
-        if self.width < 2:
-            raise ConfigError(f"engine.kv_gib {sizes.kv_gib} holds {self.cells} positions; a request needs at least 2")
+        held = capacity(model.shape, dtype, sizes)
+        self.width, self.cells = held.width, held.cells
         if config.guidance > 0 and sizes.slots < 2:
             raise ConfigError("decode.guidance takes two slots per request; engine.slots is 1")
         self.method = Method(

@@ -45,9 +45,9 @@ def forward(
 def attend_and_finish(
     layer: Layer, store: LayerStore, i: int, rows: Rows, x: Tensor, q: Tensor, canvas: Canvas, max_rows: int
 ) -> Tensor:
-    """Attention, residuals and MLP of x [N, D], in chunks of rows: independent once K and V are written, so memory is
-    bounded
-    and no result changes."""
+    """Attention, residuals and MLP of x [N, D], in chunks of rows: they are independent once K and V are written, so
+    chunks bound memory and change no result.
+    """
     keys = None if canvas.keys is None else canvas.keys[rows.slot]
     if len(rows) <= max_rows:
         return layer.finish(x, ragged_attention(q, store.k[i], store.v[i], rows.runs, keys))

@@ -3,9 +3,9 @@ each.
 
     a block of m masks gets S steps; step s fixes n_s = m // S + (s < m % S) positions, the first in the remasking order
 
-LLaDA divides `steps` among its blocks and demands that nothing is left over. Here block b of M gets steps // M + (b <
-steps % M) and at least one, so that any number of steps and any length works. With as many steps as positions it
-fixes one token a step.
+LLaDA divides `steps` equally among its blocks and demands that nothing is left over. Here a block that covers generated
+positions [a, b) of G gets floor(steps b / G) - floor(steps a / G) steps and at least one: the same where LLaDA's
+demand is met, and any number of steps and any length work. From G steps on it fixes one token a step.
 """
 
 from typing import Literal
@@ -26,8 +26,8 @@ REMASKING_STREAM = 1  # keeps this noise apart from the sampler's, which is stre
 
 
 class TopK(CommitPolicy):
-    def __init__(self, steps: int, block_length: int, remasking: Remasking = "low_confidence") -> None:
-        self.steps, self.block_length, self.remasking = steps, block_length, remasking
+    def __init__(self, steps: int, remasking: Remasking = "low_confidence") -> None:
+        self.steps, self.remasking = steps, remasking
         self.needs_margin = remasking == "margin"  # only this order pays for it
 
     def attach(self, canvas: Canvas, shape: ModelShape) -> None:
@@ -35,13 +35,9 @@ class TopK(CommitPolicy):
 
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
         self.holes = torch.where(canvas.step == 0, canvas.open.sum(1), self.holes)
-        blocks = (
-            (canvas.end - canvas.prompt_end + self.block_length - 1)
-            .div(self.block_length, rounding_mode="floor")
-            .clamp_min(1)
-        )
-        block = (canvas.start - canvas.prompt_end).div(self.block_length, rounding_mode="floor")
-        steps = (self.steps // blocks + (block < self.steps % blocks)).clamp_min(1)  # [B]
+        length = (canvas.end - canvas.prompt_end).clamp_min(1)  # [B] G
+        begin, stop = canvas.start - canvas.prompt_end, canvas.stop - canvas.prompt_end
+        steps = (self.steps * stop // length - self.steps * begin // length).clamp_min(1)  # [B]
         count = self.holes // steps + (canvas.step < self.holes % steps)  # [B]
         count = torch.where(
             canvas.step >= steps, self.holes, count
@@ -70,4 +66,4 @@ class TopKConfig(Config):
     remasking: Remasking = Field(default="low_confidence", description="which positions are fixed first")
 
     def build(self, block_length: int) -> TopK:
-        return TopK(self.steps, block_length, self.remasking)
+        return TopK(self.steps, self.remasking)

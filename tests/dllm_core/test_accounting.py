@@ -167,7 +167,9 @@ def test_guidance_with_one_slot_is_refused():
 
 
 def test_a_pool_smaller_than_any_request_is_a_config_error():
-    with pytest.raises(ConfigError, match="holds 0 positions"):
+    with pytest.raises(
+        ConfigError, match=r"holds 0 positions and the longest request 64; set engine\.kv_gib to 4\.58e-05"
+    ):
         engine_of(tiny_model(), kv_gib=1e-9)
 
 

@@ -73,15 +73,28 @@ def walk(policy: TopK, holes: int, block: int) -> list[int]:
     ],
 )
 def test_top_k_follows_lladas_schedule(steps, block, counts):
-    assert walk(TopK(steps, block), holes=8, block=block) == counts
+    assert walk(TopK(steps), holes=8, block=block) == counts
+
+
+@pytest.mark.parametrize(("holes", "block"), [(100, 32), (33, 8), (5, 7)])
+def test_as_many_steps_as_positions_fix_one_token_each_whatever_the_last_block(holes, block):
+    assert by_blocks(TopK(holes), holes, block) == [
+        [1] * len(range(s, min(s + block, holes))) for s in range(0, holes, block)
+    ]
 
 
 @given(st.integers(1, 40), st.integers(1, 16), st.integers(1, 50))
 def test_top_k_fixes_every_position_in_at_most_the_steps_it_was_given_evenly(holes, block, steps):
-    policy = TopK(steps, block)
+    counts = by_blocks(TopK(steps), holes, block)
+    assert all(max(block) - min(block) <= 1 for block in counts)
+    assert sum(map(len, counts)) <= max(steps, len(counts)) + len(counts) - 1  # a block takes one step at least
+
+
+def by_blocks(policy: TopK, holes: int, block: int) -> list[list[int]]:
+    """Tokens fixed at each step, block by block."""
     canvas, signals = plane([0.5] * holes)
     policy.attach(canvas, tiny_model().shape)
-    total = 0
+    out = []
     for start in range(0, holes, block):
         canvas.move(torch.tensor([start]), torch.tensor([min(start + block, holes)]))
         counts = []
@@ -89,9 +102,8 @@ def test_top_k_fixes_every_position_in_at_most_the_steps_it_was_given_evenly(hol
             now = policy.choose(canvas, signals)
             counts.append(int(now.sum()))
             canvas.commit(now, torch.ones_like(canvas.token), signals.confidence, canvas.hold)
-        assert max(counts) - min(counts) <= 1
-        total += len(counts)
-    assert total <= max(steps, -(-holes // block))
+        out.append(counts)
+    return out
 
 
 def test_remasking_orders_differ():
@@ -105,7 +117,7 @@ def test_remasking_orders_differ():
     )
     first = {}
     for order in ("low_confidence", "margin", "entropy", "random"):
-        policy = TopK(4096, 4, order)
+        policy = TopK(4096, order)
         policy.attach(canvas, tiny_model().shape)
         assert policy.needs_margin == (order == "margin")
         first[order] = chosen(policy, canvas, signals)
@@ -117,7 +129,7 @@ def test_remasking_orders_differ():
 
 def test_random_order_depends_on_the_requests_seed_and_takes_every_position():
     canvas, signals = plane([0.5] * 64)
-    policy = TopK(4096, 64, "random")
+    policy = TopK(4096, "random")
     policy.attach(canvas, tiny_model().shape)
     seen = set()
     for seed in range(200):
@@ -128,7 +140,7 @@ def test_random_order_depends_on_the_requests_seed_and_takes_every_position():
 
 def test_top_k_takes_only_positions_that_were_read():
     canvas, signals = plane([float("-inf"), 0.1, float("nan"), 0.2])
-    policy = TopK(1, 4)
+    policy = TopK(1)
     policy.attach(canvas, tiny_model().shape)
     got = policy.choose(canvas, signals) & signals.read
     assert got[0].nonzero()[:, 0].tolist() == [1, 3]

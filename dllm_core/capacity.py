@@ -1,0 +1,34 @@
+"""How many positions an engine holds, and how long its longest request is: what a plan prints and the engine obeys."""
+
+from dataclasses import dataclass
+
+import torch
+
+from dllm_core.config import EngineConfig
+from dllm_core.errors import ConfigError
+from dllm_core.models.base import ModelShape
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    width: int  # positions of the longest request
+    cells: int  # positions of all slots together
+
+
+def bytes_per_cell(shape: ModelShape, dtype: torch.dtype) -> int:
+    """Keys and values of one position in all layers."""
+    return 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+
+
+def capacity(shape: ModelShape, dtype: torch.dtype, sizes: EngineConfig) -> Capacity:
+    """Raises ConfigError where memory does not hold a request of full width: what is too long depends on no memory."""
+    width, cell = min(sizes.width, shape.max_positions), bytes_per_cell(shape, dtype)
+    cells = min(int(sizes.kv_gib * GIB) // cell, sizes.slots * width)
+    if cells < width:
+        raise ConfigError(
+            f"engine.kv_gib {sizes.kv_gib:g} holds {cells} positions and the longest request {width}; "
+            f"set engine.kv_gib to {width * cell / GIB:.3g} at least, or a smaller engine.width"
+        )
+    return Capacity(width, cells)

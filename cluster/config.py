@@ -1,0 +1,89 @@
+"""Configuration of a job: what is read, what is written, which model decodes it how, and on which workers."""
+
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dllm_core.closed import Config
+from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
+
+Parameter = Literal["max_new_tokens", "temperature", "top_p", "seed"]
+
+
+class InputConfig(Config):
+    paths: list[str] = Field(min_length=1, description="files, folders or globs: Parquet, Arrow IPC, JSONL, CSV")
+    prompt_column: str | None = Field(default=None, description="column with the prompt's text")
+    messages_column: str | None = Field(
+        default=None, description="column with chat messages: list of structs, or JSON text"
+    )
+    prompt_template: str | None = Field(default=None, description="Jinja template over the row's columns")
+    mode: Literal["chat", "raw"] = Field(
+        default="chat", description="chat applies the tokenizer's template, raw does not"
+    )
+    system: str | None = Field(default=None, description="system message put before every prompt in chat mode")
+    id_column: str | None = Field(
+        default=None, description="column that names a row; none: an id is made from file and row"
+    )
+    overrides: dict[Parameter, str] = Field(
+        default_factory=dict, description="decode parameter -> column that sets it per row"
+    )
+    bad_text: Literal["error", "replace"] = Field(
+        default="error", description="text that is not valid Unicode: an error row, or U+FFFD in its place"
+    )
+    csv_types: dict[str, str] = Field(default_factory=dict, description="CSV column -> Arrow type; strings without it")
+    limit: int = Field(default=0, ge=0, description="only the first rows, for a trial; 0 takes all")
+
+    @field_validator("paths", mode="before")
+    @classmethod
+    def one_path_may_stand_alone(cls, value: object) -> object:
+        return [value] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def prompt_has_one_source(self) -> Self:
+        given = [
+            name for name in ("prompt_column", "messages_column", "prompt_template") if getattr(self, name) is not None
+        ]
+        if len(given) != 1:
+            found = " and ".join(given) or "none of them"
+            raise ValueError(f"give one of prompt_column, messages_column, prompt_template; found {found}")
+        if self.mode == "raw" and (self.messages_column is not None or self.system is not None):
+            raise ValueError("messages_column and system need mode: chat")
+        return self
+
+
+class OutputConfig(Config):
+    path: str = Field(description="folder of the result; the same folder resumes the job")
+    root: str = Field(
+        default="~", description="under `ray job submit` a relative path is taken from here, on the head node"
+    )
+    format: Literal["parquet", "arrow"] = Field(default="parquet", description="of the part files")
+    compression: Literal["zstd", "snappy", "none"] = Field(default="zstd", description="of the part files")
+    column_prefix: str = Field(
+        default="", description="put before each of our column names, where an input column clashes"
+    )
+
+
+class ClusterConfig(Config):
+    workers: int = Field(default=1, ge=1, description="Ray actors, each with its own copy of the model")
+    cpus: float = Field(default=1.0, ge=0, description="CPUs that Ray reserves per worker")
+    gpus: float = Field(default=0.0, ge=0, description="GPUs that Ray reserves per worker")
+    shard_rows: int = Field(default=256, ge=1, description="rows per part file, about; fixed once a job has begun")
+    start_timeout: float = Field(default=600.0, gt=0, description="seconds a worker may take to start and load")
+    stall_timeout: float = Field(
+        default=600.0, gt=0, description="seconds without progress before a worker is reported"
+    )
+    max_deaths: int = Field(
+        default=3, ge=1, description="workers that may die while loading, in a row, before the job stops"
+    )
+    progress_interval: float = Field(
+        default=30.0, gt=0, description="seconds between progress lines without a terminal"
+    )
+
+
+class JobConfig(Config):
+    input: InputConfig
+    output: OutputConfig
+    model: ModelConfig
+    decode: DecodeConfig = Field(default_factory=DecodeConfig)
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)

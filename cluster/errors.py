@@ -1,0 +1,61 @@
+"""What can stop a job before it decodes, as types a caller can act on.
+
+ConfigError               (dllm_core.errors)
++ PlanError               the input, or how it is described, cannot be decoded; change the config or the files
+  - FingerprintChanged    the output folder belongs to a job with other settings
+  - OutputTaken           the output folder holds something that no job of ours began
+  - ForeignFile           a file stands where a result belongs, and it is not that result
+
+DriftlineError            (dllm_core.errors)
++ UnreadableInput         an input file that was sound when the job was planned is damaged, changed or gone
+"""
+
+from collections.abc import Sequence
+
+from dllm_core.errors import ConfigError, DriftlineError
+
+
+class PlanError(ConfigError):
+    """A job that can never run as it is described."""
+
+
+class FingerprintChanged(PlanError):
+    """Carries `changes`: (dotted key, value of the begun job, value of this one); None where a key is missing."""
+
+    def __init__(self, path: str, changes: Sequence[tuple[str, object, object]]) -> None:
+        self.path, self.changes = path, list(changes)
+        lines = "\n".join(f"  {key}: {_shown(old)} -> {_shown(new)}" for key, old, new in self.changes)
+        super().__init__(
+            f"{path} holds a job with other settings; what would change the result:\n{lines}\n"
+            "Take another output.path for the new settings, or undo the changes to go on with the old job."
+        )
+
+
+class OutputTaken(PlanError):
+    def __init__(self, path: str, found: Sequence[str]) -> None:
+        self.path, self.found = path, list(found)
+        names = ", ".join(self.found[:5]) + (f" and {len(self.found) - 5} more" if len(self.found) > 5 else "")
+        super().__init__(
+            f"output.path {path} is not empty and no job of ours began there (found {names}); "
+            "take an empty or a new folder"
+        )
+
+
+class ForeignFile(PlanError):
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(
+            f"{path} {reason}; nothing is deleted that this job did not write: move it away and start again"
+        )
+
+
+class UnreadableInput(DriftlineError):
+    def __init__(self, path: str, reason: object) -> None:
+        first_line = str(reason).partition("\n")[0]
+        super().__init__(
+            f"input file {path} cannot be read as it was planned: {first_line}; is it damaged, changed or gone?"
+        )
+
+
+def _shown(value: object) -> str:
+    return "(absent)" if value is None else str(value)

@@ -1,0 +1,105 @@
+"""The fingerprint: everything that decides the tokens and the shape of the table, as one readable nested dict.
+
+Workers, slots, shard size, compression and where things lie are no part of it: a job may be resumed with others.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.config import JobConfig
+from cluster.errors import FingerprintChanged, OutputTaken, PlanError
+from cluster.files import InputFile
+from cluster.storage import Storage
+
+NAME = "_run/fingerprint.json"
+MODEL_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".safetensors"}  # weights, config, tokenizer, chat template
+WHOLE = 32 << 20  # bytes: files up to this are hashed whole (as a tokenizer is), larger ones at header and both ends
+END = 1 << 20  # bytes of each end
+
+Fingerprint = dict[str, Any]
+
+
+def make_fingerprint(config: JobConfig, files: Sequence[InputFile]) -> Fingerprint:
+    """files: of `list_input`."""
+    return {
+        "model": {"dtype": config.model.dtype, "files": _model_files(Path(config.model.path))},
+        "decode": config.decode.model_dump(mode="json"),
+        "input": {
+            **config.input.model_dump(mode="json", exclude={"paths"}),
+            "files": {file.relative: f"{file.size} bytes, {file.checksum}" for file in files},
+        },
+        "engine": {"width": config.engine.width},  # what is longer is an error row
+        "output": config.output.model_dump(mode="json", include={"format", "column_prefix"}),  # one table, one shape
+    }
+
+
+def digest(fingerprint: Fingerprint) -> str:
+    """Short hex, for the metadata of part files."""
+    return hashlib.blake2b(json.dumps(fingerprint, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def check(storage: Storage, new: Fingerprint) -> bool:
+    """True = a job with this fingerprint began here (resume), False = the folder is free. FingerprintChanged,
+    OutputTaken.
+    """
+    if not storage.exists(NAME):
+        if found := [name for name in storage.list() if not name.startswith((".", "_"))]:
+            raise OutputTaken(storage.place, found)
+        return False
+    try:
+        old = json.loads(storage.read(NAME))
+    except ValueError as error:
+        raise PlanError(f"{storage.place}/{NAME} is not JSON ({error}); take another output.path") from error
+    if changes := differences(old, new):
+        raise FingerprintChanged(storage.place, changes)
+    return True
+
+
+def save(storage: Storage, fingerprint: Fingerprint) -> None:
+    """Mark the output folder as this job's; to be called before anything else is written there. Of two jobs that
+    begin at once in one folder the second finds the first one's mark.
+    """
+    source = storage.scratch(".json")
+    source.write_text(json.dumps(fingerprint, indent=2) + "\n")
+    if not storage.create(NAME, source):
+        check(storage, fingerprint)
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[tuple[str, object, object]]:
+    """(dotted key, old value, new value) wherever the two differ; None where a key is missing."""
+    was, now = dict(_flat(old)), dict(_flat(new))
+    return [(key, was.get(key), now.get(key)) for key in dict.fromkeys([*was, *now]) if was.get(key) != now.get(key)]
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _model_files(folder: Path) -> dict[str, str]:
+    if not folder.is_dir():
+        raise PlanError(f"model.path {folder} is not a folder")
+    files = sorted(file for file in folder.iterdir() if file.suffix in MODEL_SUFFIXES and file.is_file())
+    return {file.name: f"{file.stat().st_size} bytes, {_content(file)}" for file in files}
+
+
+def _content(path: Path) -> str:
+    """Hash of a model file; of a large one the safetensors header (names, types, shapes, offsets) and both ends."""
+    total, size = hashlib.blake2b(digest_size=16), path.stat().st_size
+    with open(path, "rb") as file:
+        if size <= WHOLE:
+            total.update(file.read())
+        else:
+            header = int.from_bytes(file.read(8), "little") if path.suffix == ".safetensors" else 0
+            file.seek(0)
+            total.update(file.read(min(size, 8 + header) + END))
+            file.seek(-END, os.SEEK_END)
+            total.update(file.read())
+    return total.hexdigest()

@@ -1,0 +1,102 @@
+"""The plan of a job: input files checked, one schema for all, and the list of shards, as saved in
+`_run/shards.parquet`.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from cluster.config import InputConfig, OutputConfig
+from cluster.errors import PlanError
+from cluster.files import InputFile, Listing
+from cluster.layout import read_layout
+from cluster.nulls import check_not_all_null
+from cluster.prompt_source import template_columns
+from cluster.schema import check_columns, common_schema, locate, output_schema
+from cluster.shard import Shard, plan_shards
+from cluster.storage import Storage
+
+PLAN = "_run/shards.parquet"
+SCHEMA_KEY = b"input_schema"  # the input's schema, serialized and base64, in the metadata of the plan's file
+COLUMNS = pa.schema(
+    [
+        ("id", pa.string()),
+        ("file", pa.string()),  # relative name
+        ("size", pa.int64()),
+        ("checksum", pa.string()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+        ("span_start", pa.int64()),
+        ("span_stop", pa.int64()),
+        ("skip", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    shards: list[Shard]
+    schema: pa.Schema  # of every input file
+
+    @property
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.shards)
+
+
+def make_plan(listing: Listing, input: InputConfig, output: OutputConfig, shard_rows: int) -> Plan:
+    """Read footers, scan lines, check every column the job needs, and cut. Raises PlanError; writes nothing."""
+    layouts = [read_layout(file, shard_rows, input.csv_types) for file in listing.files]
+    schema = common_schema(layouts)
+    if len(schema) > 0 or any(layout.rows for layout in layouts):  # an empty JSONL file has no columns that could lack
+        check_columns(input, schema, template_columns(input, schema))
+        for setting in ("prompt_column", "messages_column"):
+            name = getattr(input, setting)
+            if name is not None and (found := locate(schema, name)) is not None:
+                check_not_all_null(found[0], schema, layouts, f"input.{setting}")
+    output_schema(schema, output)
+    return Plan(plan_shards(layouts, shard_rows, input.limit), schema)
+
+
+def save_plan(storage: Storage, plan: Plan) -> None:
+    """Save it once: a plan that stands is left alone."""
+    shards = plan.shards
+    columns = {
+        "id": [shard.id for shard in shards],
+        "file": [shard.file.relative for shard in shards],
+        "size": [shard.file.size for shard in shards],
+        "checksum": [shard.file.checksum for shard in shards],
+        "start": [shard.start for shard in shards],
+        "stop": [shard.stop for shard in shards],
+        "span_start": [shard.span[0] for shard in shards],
+        "span_stop": [shard.span[1] for shard in shards],
+        "skip": [shard.skip for shard in shards],
+    }
+    schema = COLUMNS.with_metadata({SCHEMA_KEY: base64.b64encode(plan.schema.serialize().to_pybytes())})
+    source = storage.scratch(".parquet")
+    pq.write_table(pa.table(columns, schema=schema), source)
+    storage.create(PLAN, source)
+
+
+def load_plan(storage: Storage, files: Sequence[InputFile]) -> Plan | None:
+    """The plan that was saved, its shards pointing at `files` (which may lie on another mount now); None if there is
+    none.
+    """
+    if not storage.exists(PLAN):
+        return None
+    with storage.open(PLAN) as source:
+        table = pq.read_table(source)
+    by_name = {(file.relative, file.size, file.checksum): file for file in files}
+    shards = []
+    for number, row in enumerate(zip(*(table.column(name).to_pylist() for name in COLUMNS.names), strict=True)):
+        id, name, size, checksum, start, stop, span_start, span_stop, skip = row
+        if (file := by_name.get((name, size, checksum))) is None:
+            raise PlanError(
+                f"{storage.place}/{PLAN} reads input file {name} of {size} bytes, which input.paths no longer hold"
+            )
+        shards.append(Shard(id, file, start, stop, (span_start, span_stop), skip, number))
+    serialized = base64.b64decode(table.schema.metadata[SCHEMA_KEY])
+    return Plan(shards, pa.ipc.read_schema(pa.py_buffer(serialized)))

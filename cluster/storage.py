@@ -1,0 +1,145 @@
+"""The output's side of storage: names below one root, each made once and whole.
+
+A result becomes visible by getting its name, which happens at one instant and for one writer only: a worker that was
+given up for dead cannot overwrite its successor.
+"""
+
+import errno
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+SCRATCH = "_run/tmp"
+NO_LINKS = {
+    errno.EPERM,
+    errno.EOPNOTSUPP,
+    errno.ENOTSUP,
+    errno.ENOSYS,
+    errno.EMLINK,
+}  # what file systems without them answer
+
+
+class Storage(Protocol):
+    """Names are relative, with "/". A store of objects does `create` by a conditional PUT and `list` by its own
+    listing.
+    """
+
+    @property
+    def place(self) -> str:
+        """The root as people know it, for messages."""
+        ...
+
+    def exists(self, name: str) -> bool: ...
+    def read(self, name: str) -> bytes:
+        """The whole content; FileNotFoundError where there is none."""
+        ...
+
+    def open(self, name: str) -> pa.NativeFile:
+        """For reading at random places; FileNotFoundError where there is none."""
+        ...
+
+    def list(self, folder: str = "") -> list[str]:
+        """What lies directly in `folder`, sorted, `folder` in front; names of folders end in "/". None there: empty."""
+        ...
+
+    def scratch(self, suffix: str = "") -> Path:
+        """A new local path to write a file to, for `create` or `overwrite` to take."""
+        ...
+
+    def create(self, name: str, source: Path) -> bool:
+        """Give the scratch file its name if that is still free; False = it was taken. The source is gone afterwards."""
+        ...
+
+    def overwrite(self, name: str, source: Path) -> None:
+        """Give the scratch file this name, in place of what stood there. The source is gone afterwards."""
+        ...
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a small file whole, in place of what stood there."""
+        ...
+
+
+class LocalStorage:
+    """A folder that every node sees. `link` is the system's call; a test passes one that refuses."""
+
+    def __init__(self, root: str | Path, link: Callable[[Path, Path], None] = os.link) -> None:
+        self.root, self.link = Path(os.path.abspath(root)), link
+
+    @property
+    def place(self) -> str:
+        return str(self.root)
+
+    def exists(self, name: str) -> bool:
+        return (self.root / name).exists()
+
+    def read(self, name: str) -> bytes:
+        return (self.root / name).read_bytes()
+
+    def open(self, name: str) -> pa.NativeFile:
+        return pa.OSFile(str(self.root / name), "rb")
+
+    def list(self, folder: str = "") -> list[str]:
+        base = self.root / folder
+        if not base.is_dir():
+            return []
+        prefix = f"{folder.rstrip('/')}/" if folder else ""
+        with os.scandir(base) as entries:
+            return sorted(prefix + entry.name + ("/" if entry.is_dir() else "") for entry in entries)
+
+    def scratch(self, suffix: str = "") -> Path:
+        folder = self.root / SCRATCH
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{uuid.uuid4().hex}{suffix}"
+
+    def create(self, name: str, source: Path) -> bool:
+        target = self._prepared(name, source)
+        try:
+            self.link(source, target)
+        except FileExistsError:
+            created = False
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            created = not target.exists()  # without hard links two writers within this instant may both succeed
+            if created:
+                os.rename(source, target)
+        else:
+            created = True
+        source.unlink(missing_ok=True)
+        _sync_folder(target.parent)
+        return created
+
+    def overwrite(self, name: str, source: Path) -> None:
+        target = self._prepared(name, source)
+        os.replace(source, target)
+        _sync_folder(target.parent)
+
+    def replace(self, name: str, data: bytes) -> None:
+        source = self.scratch()
+        source.write_bytes(data)
+        self.overwrite(name, source)
+
+    def clear_scratch(self) -> None:
+        """Remove what writers that died left behind; only while no other writer is at work."""
+        shutil.rmtree(self.root / SCRATCH, ignore_errors=True)
+
+    def _prepared(self, name: str, source: Path) -> Path:
+        """The bytes are on the disk before the name is: a power cut leaves no empty result."""
+        with open(source, "rb") as file:
+            os.fsync(file.fileno())
+        target = self.root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,80 @@
+"""What a job would take, before a worker is started: lengths of a sample of prompts, rows that will fail, memory."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+
+from cluster.prompts import PromptBuilder
+from cluster.prospect import Prospect
+from cluster.shard import Shard
+from cluster.table_io import RowReader
+from dllm_core.capacity import bytes_per_cell, capacity
+from dllm_core.models.load import bytes_of, describe
+from dllm_core.signals import CHUNK_BYTES
+from dllm_core.text import TextCodec
+
+SAMPLE = 1000  # rows; tokenizing them takes about a second
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    files: int
+    rows: int
+    samples: int  # answers per row
+    shards: int
+    workers: int
+    slots: int
+    width: int  # positions of the longest request
+    positions: int  # that keys and values have room for, all slots together
+    weight_bytes: int
+    kv_bytes: int
+    logit_bytes: int  # held at once, fp32
+    sampled: int  # rows looked at
+    lengths: list[int]  # prompt tokens of those that could be read
+    refused: dict[str, int]  # why rows of the sample will be error rows -> how many
+    begun: bool  # the output folder holds a run of this job already
+
+
+def forecast(prospect: Prospect) -> Forecast:
+    config, model = prospect.config, describe(prospect.config.model.path)
+    sizes, dtype = config.engine, getattr(torch, config.model.dtype)
+    held = capacity(model.shape, dtype, sizes)
+    builder = PromptBuilder(config.input, config.decode, TextCodec.load(config.model.path), held.width)
+    reader, lengths, sampled = RowReader(prospect.plan.schema), [], 0
+    refused: Counter[str] = Counter()
+    for shard in evenly(prospect.plan.shards, SAMPLE):
+        for prompt in builder.build(shard, reader.read(shard)):
+            sampled += 1
+            if prompt.input_tokens is not None:
+                lengths.append(prompt.input_tokens)
+            if prompt.error is not None:
+                refused[prompt.error] += 1
+    reader.close()
+    open_positions = sizes.slots * config.decode.block_length
+    return Forecast(
+        files=len(prospect.listing.files),
+        rows=prospect.plan.rows,
+        samples=config.decode.n,
+        shards=len(prospect.plan.shards),
+        workers=min(config.cluster.workers, len(prospect.plan.shards)),
+        slots=sizes.slots,
+        width=held.width,
+        positions=held.cells,
+        weight_bytes=model.weight_bytes(config.model.dtype),
+        kv_bytes=held.cells * bytes_per_cell(model.shape, dtype),
+        logit_bytes=min(open_positions * model.shape.vocab * bytes_of("float32"), CHUNK_BYTES),
+        sampled=sampled,
+        lengths=lengths,
+        refused=dict(refused.most_common()),
+        begun=prospect.begun,
+    )
+
+
+def evenly(shards: list[Shard], rows: int) -> list[Shard]:
+    """Shards from all over the plan that hold about so many rows, pieces of them where they are large."""
+    if sum(shard.rows for shard in shards) <= rows:
+        return shards
+    count = min(len(shards), 10)
+    chosen = [shards[i * len(shards) // count] for i in range(count)]
+    return [shard.cut(shard.start, min(shard.stop, shard.start + rows // count)) for shard in chosen]

@@ -1,0 +1,63 @@
+"""What can happen to a job while it runs. The driver yields these; progress shows them and the event log keeps them."""
+
+from dataclasses import asdict, dataclass
+
+from cluster.reports import ShardReport, WorkerReport
+from cluster.shard import Shard
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A worker is ready for shards."""
+
+    worker: str
+    report: WorkerReport
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A shard's file is in place."""
+
+    worker: str
+    shard: Shard
+    report: ShardReport
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A worker is gone, whatever the reason; the shards it held are to be done by others."""
+
+    worker: str
+    cause: BaseException
+    shards: tuple[Shard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something the reader should know and the job survives."""
+
+    kind: str
+    message: str
+
+
+Happening = Loaded | Finished | Lost | Warned
+
+
+def as_record(happening: Happening) -> tuple[str, dict[str, object]]:
+    """Name and JSON-able facts, as the event log keeps them."""
+    match happening:
+        case Loaded(worker, report):
+            return "worker_loaded", {**asdict(report), "worker": worker, "name": report.worker}
+        case Finished(worker, shard, report):
+            return "shard_finished", {"worker": worker, "shard": shard.id, "skipped": report.skipped}
+        case Lost(worker, cause, shards):
+            ids = [shard.id for shard in shards]
+            return "worker_lost", {"worker": worker, "cause": one_line(cause), "shards": ids}
+        case Warned(kind, message):
+            return "warning", {"kind": kind, "message": message}
+
+
+def one_line(cause: BaseException) -> str:
+    """First line of what an exception says, with its type; Ray's messages go on for pages."""
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return f"{type(cause).__name__}: {lines[0] if lines else 'no message'}"

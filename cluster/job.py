@@ -1,0 +1,192 @@
+"""The life of a job: config -> fingerprint -> plan -> workers decode, write, report -> summary, _SUCCESS.
+
+What is done is what has a part file; there is no other state. So the same command starts a job, goes on with one that
+was stopped or killed, and only reports on one that is finished.
+"""
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+
+from cluster import fingerprint
+from cluster.driver import Driver
+from cluster.event_log import EventLog
+from cluster.happenings import Finished, Happening, Loaded, Lost, Warned, as_record
+from cluster.parts import PartInfo, find_parts, read_part, write_empty_part
+from cluster.plan import save_plan
+from cluster.pool import RayPool
+from cluster.progress import ProgressBoard
+from cluster.prospect import Prospect
+from cluster.queue import ShardQueue
+from cluster.reports import ShardReport, Tally
+from cluster.runner import Task
+from cluster.schema import output_schema
+from cluster.screens import Screen
+from cluster.shard import Shard
+from cluster.stopping import Stopped
+from cluster.summary import SUCCESS, SUMMARY, RunFacts, Summary, load_stats, save_stats, summed
+from cluster.tally import tally
+from cluster.worker import EngineFactory, load_engine
+
+CONFIG = "_run/config.yaml"
+PROBE = "_run/probe"  # another content in every run, so that no node takes an old copy for the driver's folder
+LOOK = 0.5  # seconds between looks at how far the workers are
+
+
+class Job:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        prospect: Prospect,
+        make_engine: EngineFactory = load_engine,
+        check_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """check_stop: raises Stopped if somebody asked for it; called about once a second."""
+        self.prospect, self.make_engine, self.check_stop = prospect, make_engine, check_stop
+        self.config, self.storage, self.plan = prospect.config, prospect.storage, prospect.plan
+        self.log = EventLog(self.storage)
+        self.done = self._find_done()
+        self.reports: dict[str, ShardReport] = {}  # of this run
+        self.workers_lost = 0
+        self.started = time.monotonic()
+        self.loaded: float | None = None  # when the first worker was ready
+
+    @property
+    def finished(self) -> bool:
+        """All parts, the summary and the mark are there: a run has nothing to do."""
+        whole = len(self.done) == len(self.plan.shards)
+        return whole and self.storage.exists(SUMMARY) and self.storage.exists(SUCCESS)
+
+    def run(self, connect: Callable[[], None], screen: Screen) -> Summary:
+        """connect: make Ray ready; it is not called if no shard is left."""
+        if self.finished:
+            return Summary.load(self.storage)
+        self._begin(screen)
+        left = [shard for shard in self.plan.shards if shard.id not in self.done]
+        try:
+            if left:
+                connect()
+                self._decode(left, screen)
+            elif not self.plan.shards:
+                self._write_empty()
+        except (Exception, Stopped) as cause:
+            self.log.add("run_stopped", {"cause": type(cause).__name__, "message": str(cause)})
+            save_stats(self.storage, self.plan.shards, self._all_reports(read_parts=False))
+            raise
+        return self._end()
+
+    def first_rows(self, count: int) -> list[dict[str, Any]]:
+        """The result's first rows, of a job that is finished."""
+        rows: list[dict[str, Any]] = []
+        for shard in self.plan.shards[:count]:
+            if len(rows) < count:
+                part = read_part(self.storage, shard, self.config.output)
+                rows += part.slice(0, count - len(rows)).to_pylist()
+        return rows
+
+    def _find_done(self) -> dict[str, PartInfo]:
+        if not self.prospect.begun:
+            return {}
+        return find_parts(self.storage, self.plan.shards, self.prospect.digest, self.config.output)
+
+    def _begin(self, screen: Screen) -> None:
+        fingerprint.save(self.storage, self.prospect.fingerprint)
+        save_plan(self.storage, self.plan)
+        self.storage.replace(CONFIG, yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False).encode())
+        self.log.add("run_started", {"shards": len(self.plan.shards), "done": len(self.done)})
+        if self.done:
+            screen.say(f"{len(self.done)} of {len(self.plan.shards)} shards are done already; going on with the rest")
+        if strays := self.prospect.listing.strays:
+            self._note(
+                Warned("strays", f"{len(strays)} files are no input and left alone, {strays[0]} among them"), screen
+            )
+
+    def _decode(self, left: list[Shard], screen: Screen) -> None:
+        config, samples = self.config, self.config.decode.n
+        probe = secrets.token_bytes(16)
+        self.storage.replace(PROBE, probe)
+        queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples)
+        task = Task(config, self.plan.schema, self.prospect.digest, PROBE, probe)
+        pool = RayPool(task, self.make_engine)
+        board = ProgressBoard(self.plan.rows * samples, self._done_before(), config.cluster, screen)
+        if lacks := pool.missing():
+            self._note(Warned("cluster_too_small", lacks), screen)
+        looked = 0.0
+        try:
+            for happening in Driver(pool, queue, config.cluster).run():
+                self.check_stop()
+                if happening is not None:
+                    board.note(happening)
+                    self._keep(happening)
+                elif time.monotonic() - looked >= LOOK:
+                    looked = time.monotonic()
+                    for warning in board.turn(pool.progress(), queue.in_words()):
+                        self._note(warning, screen)
+        finally:
+            pool.close()
+
+    def _note(self, warning: Warned, screen: Screen) -> None:
+        screen.say(f"warning: {warning.message}")
+        self._keep(warning)
+
+    def _keep(self, happening: Happening) -> None:
+        match happening:
+            case Finished(_, shard, report):
+                self.reports[shard.id] = report
+                return  # shard_stats.parquet holds these
+            case Loaded() if self.loaded is None:
+                self.loaded = time.monotonic()
+            case Lost():
+                self.workers_lost += 1
+        self.log.add(*as_record(happening))
+
+    def _done_before(self) -> Tally:
+        """What progress starts from; of parts that nobody has counted yet only the rows, until the end."""
+        counted = self._all_reports(read_parts=False)
+        rest = sum(part.requests for shard, part in self.done.items() if shard not in counted)
+        return summed(counted.values()) + Tally(rows=rest)
+
+    def _all_reports(self, read_parts: bool) -> dict[str, ShardReport]:
+        """Of this run and of earlier ones; what no earlier run has counted is counted from its part."""
+        stored, found = load_stats(self.storage), dict(self.reports)
+        for shard in self.plan.shards:
+            if shard.id in found or shard.id not in self.done:
+                continue
+            if (report := stored.get(shard.id)) is not None:
+                found[shard.id] = report
+            elif read_parts:
+                part = read_part(self.storage, shard, self.config.output)
+                counts = tally(part, self.config.output.column_prefix)
+                found[shard.id] = ShardReport(shard.id, counts, skipped=True)
+        return found
+
+    def _write_empty(self) -> None:
+        schema = output_schema(self.plan.schema, self.config.output)
+        write_empty_part(self.storage, schema, self.prospect.digest, self.config.output)
+
+    def _end(self) -> Summary:
+        reports = self._all_reports(read_parts=True)
+        own = [report for report in self.reports.values() if not report.skipped]
+        mine, now = summed(own), time.monotonic()
+        run = RunFacts(
+            shards=len(own),
+            rows=mine.rows,
+            answer_tokens=mine.answer_tokens,
+            seconds=now - self.started,
+            load_seconds=(self.loaded or now) - self.started,
+            workers_lost=self.workers_lost,
+        )
+        shards = self.plan.shards
+        summary = Summary(self.storage.place, self.plan.rows, len(shards), summed(reports.values()), run)
+        save_stats(self.storage, shards, reports)
+        self.log.add(
+            "run_finished", {"rows": summary.total.rows, "errors": summary.total.errors, "seconds": run.seconds}
+        )
+        summary.save(self.storage)
+        self.storage.clear_scratch()
+        self.storage.replace(SUCCESS, b"")
+        return summary

@@ -1,0 +1,72 @@
+"""What workers tell the driver: once when loaded, once per shard, and now and then in between. Plain frozen records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """A worker that has loaded its model and decoded the engine's built-in prompt."""
+
+    worker: str  # host and actor
+    pid: int
+    width: int  # positions of the longest request it can take
+    seconds: float  # spent loading
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Counts over rows of the result (input rows times samples); words as in the table of columns."""
+
+    rows: int = 0
+    errors: int = 0
+    empty: int = 0  # answers without a token; errors are not among them
+    input_tokens: int = 0
+    answer_tokens: int = 0
+    forwards: int = 0
+    full_passes: int = 0
+    rows_computed: int = 0  # positions
+    decode_seconds: float = 0.0  # time in a slot, summed over rows
+    finish_reasons: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: "Tally") -> "Tally":
+        reasons = {**self.finish_reasons}
+        for reason, count in other.finish_reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+        return Tally(
+            self.rows + other.rows,
+            self.errors + other.errors,
+            self.empty + other.empty,
+            self.input_tokens + other.input_tokens,
+            self.answer_tokens + other.answer_tokens,
+            self.forwards + other.forwards,
+            self.full_passes + other.full_passes,
+            self.rows_computed + other.rows_computed,
+            self.decode_seconds + other.decode_seconds,
+            reasons,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ShardReport:
+    """One finished shard."""
+
+    shard: str  # id
+    tally: Tally
+    worker: str = ""
+    seconds: float = 0.0  # from taking the shard to its file being in place; 0 where the file was there already
+    skipped: bool = False  # another run or worker wrote the file
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProgress:
+    """Counts since the worker loaded, and what of them lies in shards that are not written yet."""
+
+    completed: int = 0  # requests
+    forwards: int = 0
+    answer_tokens: int = 0
+    live_slots: int = 0
+    waiting: int = 0  # requests that have no slot yet
+    open_rows: int = 0  # completed requests of shards in hand
+    open_tokens: int = 0  # their answer tokens

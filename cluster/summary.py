@@ -1,0 +1,149 @@
+"""The end of a job in numbers, over all its runs: `_run/summary.json` and `_run/shard_stats.parquet`.
+
+tokens per forward  = answer tokens / forwards, summed over requests before dividing
+tokens per second   = answer tokens of this run / its wall seconds, once without the time until the first worker
+                      had loaded, once with it
+"""
+
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import reduce
+from operator import add
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.reports import ShardReport, Tally
+from cluster.shard import Shard
+from cluster.storage import Storage
+
+SUMMARY = "_run/summary.json"
+STATS = "_run/shard_stats.parquet"
+SUCCESS = "_SUCCESS"
+NOTABLE = 0.05  # share of answers that are empty or cut by the length limit above which a reader should know
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What one run of the command did; a resumed job has several."""
+
+    shards: int = 0
+    rows: int = 0
+    answer_tokens: int = 0
+    seconds: float = 0.0
+    load_seconds: float = 0.0
+    workers_lost: int = 0
+
+    @property
+    def tokens_per_second(self) -> float:
+        worked = self.seconds - self.load_seconds
+        return self.answer_tokens / worked if worked > 0 else 0.0
+
+    @property
+    def tokens_per_second_with_load(self) -> float:
+        return self.answer_tokens / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    output: str
+    input_rows: int
+    shards: int
+    total: Tally
+    run: RunFacts = field(default_factory=RunFacts)
+
+    @property
+    def tokens_per_forward(self) -> float:
+        return self.total.answer_tokens / self.total.forwards if self.total.forwards else 0.0
+
+    @property
+    def rows_computed_per_token(self) -> float:
+        return self.total.rows_computed / self.total.answer_tokens if self.total.answer_tokens else 0.0
+
+    @property
+    def warnings(self) -> list[str]:
+        return notable(self.total)
+
+    def save(self, storage: Storage) -> None:
+        derived = {
+            "tokens_per_forward": self.tokens_per_forward,
+            "rows_computed_per_token": self.rows_computed_per_token,
+            "tokens_per_second": self.run.tokens_per_second,
+            "tokens_per_second_with_load": self.run.tokens_per_second_with_load,
+            "warnings": self.warnings,
+        }
+        storage.replace(SUMMARY, (json.dumps({**asdict(self), **derived}, indent=2) + "\n").encode())
+
+    @classmethod
+    def load(cls, storage: Storage) -> "Summary":
+        stored: dict[str, Any] = json.loads(storage.read(SUMMARY))
+        return cls(
+            stored["output"],
+            stored["input_rows"],
+            stored["shards"],
+            Tally(**stored["total"]),
+            RunFacts(**stored["run"]),
+        )
+
+
+def notable(total: Tally) -> list[str]:
+    """Sentences about an output that is whole but may not be what was wanted."""
+    answers = total.rows - total.errors
+    found = []
+    for count, what in (
+        (total.empty, "are empty"),
+        (total.finish_reasons.get("length", 0), "were cut by the length limit (decode.max_new_tokens)"),
+    ):
+        if answers and count / answers > NOTABLE:
+            found.append(f"{count} of {answers} answers ({count / answers:.0%}) {what}")
+    return found
+
+
+def summed(reports: Iterable[ShardReport]) -> Tally:
+    return reduce(add, (report.tally for report in reports), Tally())
+
+
+def save_stats(storage: Storage, shards: Sequence[Shard], reports: Mapping[str, ShardReport]) -> None:
+    """One line per finished shard, in the order of the plan."""
+    lines = []
+    for shard in shards:
+        if (report := reports.get(shard.id)) is not None:
+            place = {"shard": shard.id, "file": shard.file.relative, "start": shard.start, "stop": shard.stop}
+            counts = asdict(report.tally)
+            counts["finish_reasons"] = list(counts["finish_reasons"].items())
+            lines.append({**place, **counts, "seconds": report.seconds, "worker": report.worker})
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(lines, schema=STATS_SCHEMA), sink)
+    storage.replace(STATS, sink.getvalue())
+
+
+def load_stats(storage: Storage) -> dict[str, ShardReport]:
+    """Reports that an earlier run saved, by shard id; they save reading its parts again."""
+    if not storage.exists(STATS):
+        return {}
+    table = pq.read_table(io.BytesIO(storage.read(STATS)))
+    names = [f.name for f in fields(Tally)]
+    found = {}
+    for line in table.to_pylist():
+        counts = {name: line[name] for name in names} | {"finish_reasons": dict(line["finish_reasons"])}
+        found[line["shard"]] = ShardReport(
+            line["shard"], Tally(**counts), line["worker"], line["seconds"], skipped=True
+        )
+    return found
+
+
+STATS_SCHEMA = pa.schema(
+    [
+        ("shard", pa.string()),
+        ("file", pa.string()),
+        ("start", pa.int64()),
+        ("stop", pa.int64()),
+        *((f.name, pa.float64() if f.name.endswith("seconds") else pa.int64()) for f in fields(Tally)[:-1]),
+        ("finish_reasons", pa.map_(pa.string(), pa.int64())),
+        ("seconds", pa.float64()),
+        ("worker", pa.string()),
+    ]
+)

@@ -1,0 +1,32 @@
+"""Counting a part's rows, from the table itself, whether it was just made or read back by a run that resumes."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cluster.reports import Tally
+
+
+def tally(table: pa.Table, prefix: str = "") -> Tally:
+    """table: a part; prefix: of our column names."""
+
+    def column(name: str) -> pa.ChunkedArray:
+        return table[prefix + name]
+
+    def total(name: str) -> int:
+        return int(pc.sum(column(name), min_count=0).as_py())
+
+    failed = pc.is_valid(column("error"))
+    empty = pc.and_(pc.invert(failed), pc.equal(pc.fill_null(column("num_generated_tokens"), 0), 0))
+    reasons = pc.value_counts(column("finish_reason")).to_pylist()
+    return Tally(
+        rows=table.num_rows,
+        errors=int(pc.sum(failed, min_count=0).as_py()),
+        empty=int(pc.sum(empty, min_count=0).as_py()),
+        input_tokens=total("num_input_tokens"),
+        answer_tokens=total("num_generated_tokens"),
+        forwards=total("num_forwards"),
+        full_passes=total("num_full_passes"),
+        rows_computed=total("rows_computed"),
+        decode_seconds=float(pc.sum(column("decode_seconds"), min_count=0).as_py()),
+        finish_reasons={str(entry["values"]): entry["counts"] for entry in reasons},
+    )

@@ -1,0 +1,226 @@
+"""Whole jobs on Ray, with an engine that echoes: they survive, resume, and stop with a word to who can act."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import ray
+
+from cluster import fingerprint
+from cluster.driver import NoWorkers
+from cluster.errors import FingerprintChanged
+from cluster.job import Job
+from cluster.prospect import examine
+from cluster.queue import GuiltyShards
+from cluster.session import connect
+from cluster.worker import load_engine
+from dllm_core.errors import ConfigError
+from tests.fakes_cluster import (
+    Lines,
+    answers,
+    deadly_load,
+    echo_engine,
+    job_config,
+    raising_load,
+    slow_engine,
+    snapshot,
+    write_prompts,
+)
+
+ROOT = Path(__file__).parent.parent.parent
+WARNINGS = "ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO:FutureWarning"
+pytestmark = [pytest.mark.filterwarnings(WARNINGS), pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _local_ray():
+    ray.init(
+        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error",
+        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+    )  # fmt: skip
+    yield
+    ray.shutdown()
+
+
+def run(config, engine=echo_engine, screen=None):
+    return Job(examine(config), engine).run(connect, screen or Lines())
+
+
+def events(config, name):
+    lines = (Path(config.output.path) / "_run" / "events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == name]
+
+
+def parts(config):
+    return {name: seen for name, seen in snapshot(Path(config.output.path)).items() if name.startswith("part-")}
+
+
+def prompts(count, **special):
+    """`number i` each, but for row i the keyword `row_i`."""
+    return [special.get(f"row_{i}", f"number {i}") for i in range(count)]
+
+
+def test_a_job_ends_with_one_row_per_prompt_and_a_rerun_touches_nothing(tmp_path):
+    given = prompts(23, row_3=None, row_4="", row_11="x" * 200)
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", given), cluster__workers=2)
+    summary = run(config)
+    texts = answers(tmp_path / "out")
+    assert len(texts) == 23
+    assert {key for key, text in texts.items() if text is None} == {"id-3", "id-4", "id-11"}
+    assert (summary.total.rows, summary.total.errors, summary.shards) == (23, 3, 5)
+    assert 0 < summary.run.load_seconds < summary.run.seconds
+    assert sum(pq.read_table(tmp_path / "out" / "_run" / "shard_stats.parquet")["rows"].to_pylist()) == 23
+
+    before = snapshot(tmp_path / "out")
+    again = Job(examine(config), deadly_load)
+    assert again.finished
+    assert again.run(lambda: pytest.fail("Ray was started"), Lines()) == summary
+    assert snapshot(tmp_path / "out") == before
+
+
+def test_an_input_without_rows_gives_a_typed_table_without_ray(tmp_path):
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", []))
+    job = Job(examine(config), deadly_load)
+    assert job.run(lambda: pytest.fail("Ray was started"), Lines()).total.rows == 0
+    assert {"id", "prompt", "generated_text"} <= set(pq.read_table(tmp_path / "out").schema.names)
+    assert (tmp_path / "out" / "_SUCCESS").exists()
+
+
+def test_a_worker_killed_in_the_middle_costs_no_row_and_no_finished_shard(tmp_path):
+    given = prompts(30, row_17=f"ONCE:{tmp_path}/m end")
+    data = write_prompts(tmp_path / "in.parquet", given)
+    config = job_config(tmp_path, data, cluster__workers=2, engine__width=300)
+    screen = Lines()
+    summary = run(config, screen=screen)
+    assert len(answers(tmp_path / "out")) == 30
+    assert summary.run.workers_lost == 1
+    (lost,) = events(config, "worker_lost")
+    assert len(lost["shards"]) >= 1
+    names = {event["worker"]: event["name"] for event in events(config, "worker_loaded")}
+    stats = pq.read_table(tmp_path / "out" / "_run" / "shard_stats.parquet").to_pylist()
+    assert {line["shard"] for line in stats if line["worker"] == names[lost["worker"]]}.isdisjoint(lost["shards"])
+    assert any("is lost" in line for line in screen.said)
+
+
+def test_a_row_that_kills_is_named_when_everything_else_is_done(tmp_path):
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts(25, row_12="KILL")))
+    with pytest.raises(GuiltyShards, match=r"rows 10 to 14 of .*in.parquet\) ended 3 workers"):
+        run(config)
+    assert len(parts(config)) == 4
+    assert not (tmp_path / "out" / "_SUCCESS").exists()
+    assert events(config, "run_stopped")[0]["cause"] == "GuiltyShards"
+
+
+def test_an_engine_that_raises_is_as_good_as_dead_and_its_words_are_passed_on(tmp_path):
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts(15, row_2="RAISE")))
+    with pytest.raises(GuiltyShards, match=r"rows 0 to 4 .* RuntimeError: the engine met RAISE"):
+        run(config)
+    assert len(parts(config)) == 2
+
+
+def test_a_resumed_job_does_only_what_is_missing_whatever_its_speed_settings(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", prompts(20))
+    config = job_config(tmp_path, data)
+    whole = run(config)
+    lost = sorted(parts(config))[1]
+    (tmp_path / "out" / lost).unlink()
+    kept = parts(config)
+    other = job_config(tmp_path, data, cluster__shard_rows=3, cluster__workers=2, engine__slots=2)
+    screen = Lines()
+    summary = run(other, screen=screen)
+    assert screen.said[0] == "3 of 4 shards are done already; going on with the rest"
+    assert {name: seen for name, seen in parts(config).items() if name != lost} == kept
+    assert lost in parts(config)
+    assert (summary.shards, summary.run.shards, summary.run.rows) == (4, 1, 5)
+    assert summary.total == replace(whole.total, decode_seconds=pytest.approx(whole.total.decode_seconds))
+    assert len(answers(tmp_path / "out")) == 20
+
+
+def test_a_resume_counts_parts_of_a_run_that_could_not_leave_statistics(tmp_path):
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts(12, row_1=None)))
+    whole = run(config)
+    for name in ("_SUCCESS", "_run/summary.json", "_run/shard_stats.parquet"):
+        (tmp_path / "out" / name).unlink()
+    summary = Job(examine(config), deadly_load).run(lambda: pytest.fail("Ray was started"), Lines())
+    assert summary.total == whole.total
+    assert (tmp_path / "out" / "_SUCCESS").exists()
+
+
+def test_other_decode_settings_in_the_same_folder_are_refused_with_the_difference(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", prompts(3))
+    begun = examine(job_config(tmp_path, data))
+    fingerprint.save(begun.storage, begun.fingerprint)
+    with pytest.raises(FingerprintChanged, match=r"decode.max_new_tokens: 8 -> 9"):
+        examine(job_config(tmp_path, data, decode__max_new_tokens=9))
+
+
+@pytest.mark.parametrize(
+    ("engine", "cause"),
+    [
+        (deadly_load, "WorkerDied: The actor is dead because its worker process"),
+        (raising_load, "OSError: driver version is insufficient"),
+    ],
+)
+def test_workers_that_die_while_loading_stop_the_job_after_three_and_blame_no_row(tmp_path, engine, cause):
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts(10)))
+    with pytest.raises(NoWorkers, match=f"3 workers in a row died while loading; the last one: .*{cause}"):
+        run(config, engine)
+    assert parts(config) == {}
+    assert all(event["shards"] == [] for event in events(config, "worker_lost"))
+
+
+def test_a_configuration_that_only_a_worker_can_see_is_wrong_stops_the_job_at_once(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", prompts(10))
+    config = job_config(tmp_path, data, decode__guidance=1.0, engine__slots=1)
+    with pytest.raises(ConfigError, match=r"^decode\.guidance takes two slots per request; engine\.slots is 1$"):
+        run(config, load_engine)
+    assert events(config, "worker_lost") == []
+
+
+def test_a_gpu_model_for_workers_without_a_gpu_is_refused_before_anything_starts(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", prompts(1))
+    with pytest.raises(ConfigError, match=r"cluster\.gpus is 0: no worker would see a GPU; set cluster\.gpus: 1"):
+        examine(job_config(tmp_path, data, model__device="cuda"))
+
+
+def test_a_cluster_without_what_a_worker_asks_for_is_named(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", prompts(10))
+    config = job_config(tmp_path, data, cluster__gpus=2, cluster__start_timeout=2.0)
+    screen, missing = Lines(), "2 GPU per worker, of which the cluster has 0 in all"
+    with pytest.raises(NoWorkers, match=f"start_timeout, 2 s: asked for {missing}"):
+        run(config, screen=screen)
+    assert any(missing in line for line in screen.said)
+
+
+@pytest.mark.slow
+def test_a_killed_driver_is_followed_by_one_that_does_the_rest(tmp_path):
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts(40)), cluster__shard_rows=4)
+    (tmp_path / "job.json").write_text(config.model_dump_json())
+    words = [sys.executable, "-m", "tests.fakes_cluster", str(tmp_path / "job.json"), "slow_engine", str(ROOT)]
+    driver = subprocess.Popen(words, cwd=ROOT, env={**os.environ, "RAY_ADDRESS": "local"}, stdout=subprocess.DEVNULL)
+    wait_for(lambda: len(list((tmp_path / "out").glob("part-*"))) >= 2)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    time.sleep(1.0)  # its workers see that they are orphans
+    kept = parts(config)
+    assert 2 <= len(kept) < 10
+    screen = Lines()
+    summary = run(config, slow_engine, screen)
+    assert screen.shown[0].rows == 4 * len(kept)
+    assert len(answers(tmp_path / "out")) == 40
+    assert {name: seen for name, seen in parts(config).items() if name in kept} == kept
+    assert (summary.shards, summary.run.shards) == (10, 10 - len(kept))
+
+
+def wait_for(condition, seconds=45.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)

@@ -1,0 +1,63 @@
+"""The command line that entry points share: what is asked, the configuration, and errors as messages with an exit code.
+
+Exit codes: 0 every row has a result; 1 unexpected failure; 2 the configuration or the plan is wrong; 3 complete, but
+some rows have errors; 4 stopped.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.config import JobConfig
+from cluster.stopping import Stopped
+from dllm_core.errors import ConfigError, DriftlineError
+from jobs.config_file import read_config_file
+from jobs.help import help_text
+from jobs.settings import job_config
+
+OK, FAILED, WRONG, ROW_ERRORS, STOPPED = range(5)
+RETURNS = (
+    "exit code: 0 all rows have a result, 1 failure, 2 wrong configuration or input, 3 some rows have errors, 4 stopped"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    config: JobConfig
+    plan: bool
+    allow_errors: bool
+
+
+def parse(words: Sequence[str], program: str, about: str, plan: bool = False) -> Asked:
+    """plan: whether the program is about the plan alone."""
+    if not {"-h", "--help"}.isdisjoint(words):
+        print(help_text(program, about, RETURNS))
+        raise SystemExit(OK)
+    own = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
+    own.add_argument("--config")
+    own.add_argument("--plan", action="store_true", default=plan)
+    own.add_argument("--allow-errors", action="store_true")
+    try:
+        asked, rest = own.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise ConfigError(str(error)) from None
+    if asked.config is None:
+        raise ConfigError(f"no configuration: give --config FILE (see {program} --help)")
+    return Asked(job_config(read_config_file(Path(asked.config)), rest), asked.plan, asked.allow_errors)
+
+
+def guarded(main: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
+    """Run it; what we know how to say is said in words, the rest keeps its traceback."""
+    try:
+        return main(words)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return WRONG
+    except DriftlineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return FAILED
+    except (Stopped, KeyboardInterrupt) as stop:
+        print(f"stopped by {str(stop) or 'SIGINT'}; the same command goes on from here", file=sys.stderr)
+        return STOPPED

@@ -1,0 +1,87 @@
+"""What is wrong with a configuration, a line per thing: the place, the value, the nearest legal name, alternatives."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from jobs.names import kinds, nearest, settings
+
+
+class Complaints:
+    def __init__(self, model: type[BaseModel]) -> None:
+        self.settings = list(settings(model))
+        self.kinds = kinds(model)
+
+    def unknown(self, name: str, shown: str) -> str:
+        """shown: the name as the user wrote it, e.g. with dashes."""
+        known = sorted({setting.name for setting in self.settings})
+        group = name.rpartition(".")[0]
+        while group and group not in known:
+            group = group.rpartition(".")[0]
+        members = ", ".join(each.rpartition(".")[2] for each in known if each.rpartition(".")[0] == group)
+        return f"{shown}: no such setting{nearest(name, known)}; {f'{group} has' if group else 'there are'} {members}"
+
+    def of(self, error: ValidationError, given: Mapping[str, Any]) -> list[str]:
+        """given: what was validated."""
+        return [self._line(problem["type"], problem["loc"], problem, given) for problem in error.errors()]
+
+    def _line(self, type: str, place: Sequence[int | str], problem: Mapping[str, Any], given: Mapping[str, Any]) -> str:
+        name = self._dotted(place)
+        group, _, last = name.rpartition(".")
+        if type == "extra_forbidden" and group in self.kinds:
+            return self._other_kind(group, last, given)
+        if type == "extra_forbidden":
+            return self.unknown(name, name)
+        if type == "union_tag_invalid":
+            wrong, legal = _at(given, name).get("kind"), list(self.kinds[name])
+            return f"{name}.kind: no kind {wrong!r}{nearest(str(wrong), legal)}; kinds: {', '.join(legal)}"
+        if type == "union_tag_not_found":
+            return self._no_kind(name, given)
+        if type == "missing":
+            about = next((s.about for s in self.settings if s.name == name and s.about), "")
+            return f"{name}: must be given{f' ({about})' if about else ''}"
+        reason = str(problem["msg"]).removeprefix("Value error, ")
+        value = problem["input"]
+        return f"{name}: {reason}" + ("" if isinstance(value, dict | list) else f", got {value!r}")
+
+    def _other_kind(self, group: str, key: str, given: Mapping[str, Any]) -> str:
+        """A setting that this kind of policy does not have."""
+        kind = _at(given, group).get("kind")
+        owners = self._owners(group, key)
+        if owners:
+            return f"{group}.{key}: kind {kind} has no such setting; {', '.join(owners)} has. Give {group}.kind as well"
+        own = (
+            [each for each in self.kinds[group][kind].model_fields if each != "kind"]
+            if kind in self.kinds[group]
+            else []
+        )
+        every = sorted({name for member in self.kinds[group].values() for name in member.model_fields})
+        has = f"has {', '.join(own)}" if own else "has no settings"
+        return f"{group}.{key}: no such setting{nearest(key, every)}; kind {kind} {has}"
+
+    def _no_kind(self, group: str, given: Mapping[str, Any]) -> str:
+        there = _at(given, group)
+        owned = {key: self._owners(group, key) for key in there} if isinstance(there, dict) else {}
+        named = [f"{key} is a setting of {', '.join(owners)}" for key, owners in owned.items() if owners]
+        of = f" ({'; '.join(named)})" if named else ""
+        return f"{group}: settings without a kind{of}; give {group}.kind, one of {', '.join(self.kinds[group])}"
+
+    def _owners(self, group: str, key: str) -> list[str]:
+        return [kind for kind, member in self.kinds[group].items() if key in member.model_fields]
+
+    def _dotted(self, place: Sequence[int | str]) -> str:
+        """pydantic's place without the kind that it inserts after a choice of policy."""
+        name = ""
+        for part in place:
+            if name in self.kinds and part in self.kinds[name]:
+                continue
+            name = f"{name}.{part}" if name else str(part)
+        return name
+
+
+def _at(given: Mapping[str, Any], name: str) -> Any:
+    value: Any = given
+    for part in name.split("."):
+        value = value.get(part, {}) if isinstance(value, Mapping) else {}
+    return value

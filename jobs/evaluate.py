@@ -1,0 +1,85 @@
+"""Score a finished job against gold answers: exact match after runs of white space became one blank.
+
+    python jobs/evaluate.py --output out/word_problems --answer-column answer [--by family]
+
+With several samples per row each counts; an error row is a wrong answer.
+"""
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, Python looks beside it only
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import yaml
+
+from cluster.config import JobConfig
+from cluster.job import CONFIG
+from cluster.summary import SUCCESS
+from dllm_core.errors import ConfigError
+from jobs.cli import OK, guarded
+
+OVERALL = "overall"
+
+
+@dataclass(slots=True)
+class Score:
+    right: int = 0
+    rows: int = 0
+
+    def add(self, right: bool) -> None:
+        self.right, self.rows = self.right + right, self.rows + 1
+
+
+def read_result(output: Path, columns: list[str]) -> tuple[pa.Table, str]:
+    """Columns of a finished job and `generated_text`, and by what name it goes there."""
+    if not (output / CONFIG).is_file():
+        raise ConfigError(f"{output} is no output of a job: it has no {CONFIG}")
+    if not (output / SUCCESS).exists():
+        raise ConfigError(f"the job in {output} is not finished; run its command again first")
+    config = JobConfig.model_validate(yaml.safe_load((output / CONFIG).read_text(encoding="utf-8")))
+    text = f"{config.output.column_prefix}generated_text"
+    parts = sorted(map(str, output.glob(f"part-*.{config.output.format}")))
+    data = ds.dataset(parts, format="ipc" if config.output.format == "arrow" else "parquet")
+    if missing := [name for name in columns if name not in data.schema.names]:
+        raise ConfigError(f"{output} has no column {missing[0]!r}; it has {', '.join(data.schema.names)}")
+    return data.to_table([*columns, text]), text
+
+
+def exact_match(
+    generated: list[str | None], gold: list[object], groups: list[object] | None = None
+) -> dict[str, Score]:
+    scores: dict[str, Score] = defaultdict(Score)
+    scores[OVERALL] = Score()
+    for i, (text, answer) in enumerate(zip(generated, gold, strict=True)):
+        right = text is not None and answer is not None and text.split() == str(answer).split()
+        scores[OVERALL].add(right)
+        if groups is not None:
+            scores[str(groups[i])].add(right)
+    return dict(scores)
+
+
+def main(words: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="Exact match of a finished job against a column of gold answers.")
+    parser.add_argument("--output", required=True, type=Path, help="the job's output.path")
+    parser.add_argument("--answer-column", required=True, help="column with the gold answer")
+    parser.add_argument("--by", help="column whose values are scored apart, too")
+    asked = parser.parse_args(words)
+    columns = [asked.answer_column, *([asked.by] if asked.by else [])]
+    table, text = read_result(asked.output, list(dict.fromkeys(columns)))
+    groups = table[asked.by].to_pylist() if asked.by else None
+    scores = exact_match(table[text].to_pylist(), table[asked.answer_column].to_pylist(), groups)
+    width = max(map(len, scores))
+    for name, score in sorted(scores.items(), key=lambda item: (item[0] == OVERALL, item[0])):
+        share = f"{score.right / score.rows:.3f}" if score.rows else "  -  "
+        print(f"{name:<{width}}  exact match {share}  ({score.right} of {score.rows})")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

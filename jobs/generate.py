@@ -1,0 +1,78 @@
+"""Generate an answer for every row of a data set.
+
+    python jobs/generate.py --config job.yaml [--name value ...] [--plan] [--allow-errors]
+    ray job submit --working-dir . -- python jobs/generate.py --config job.yaml
+
+The same command again goes on where the last one was stopped, and does nothing where all is done.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, Python looks beside it only
+
+from rich.console import Console
+
+from cluster.forecast import forecast
+from cluster.job import Job
+from cluster.prospect import examine
+from cluster.screens import BarScreen, LineScreen, Screen
+from cluster.session import connect, disconnect
+from cluster.stopping import StopSwitch
+from jobs.cli import OK, ROW_ERRORS, Asked, guarded, parse
+from jobs.outcome import outcome_text
+from jobs.place import placed, submitted
+from jobs.plan import plan_text
+
+ROOT = Path(__file__).resolve().parent.parent
+FIRST = 3  # answers shown at the end
+
+
+def main(words: Sequence[str]) -> int:
+    asked = parse(words, "jobs/generate.py", "Generate an answer for every row of a data set.")
+    if not submitted(os.environ):
+        return generate(asked, in_submitted_job=False)
+    path = placed(asked.config, in_submitted_job=True).output.path
+    print(path, flush=True)
+    try:
+        return generate(asked, in_submitted_job=True)
+    finally:
+        print(path, flush=True)
+
+
+def generate(asked: Asked, in_submitted_job: bool) -> int:
+    switch = StopSwitch()
+    switch.install()
+    config = placed(asked.config, in_submitted_job)
+    prospect = examine(config)
+    if asked.plan:
+        print(plan_text(forecast(prospect)))
+        return OK
+    job, screen = Job(prospect, check_stop=switch.check), make_screen(config.cluster.progress_interval)
+    try:
+        summary = job.run(lambda: start_ray(in_submitted_job, switch), screen)
+    finally:
+        screen.close()
+        disconnect()
+    print(outcome_text(summary, job.first_rows(FIRST), config), flush=True)
+    return ROW_ERRORS if summary.total.errors and not asked.allow_errors else OK
+
+
+def start_ray(in_submitted_job: bool, switch: StopSwitch) -> None:
+    """Workers of a submitted job find the packages in its copy of the working directory; others are told where."""
+    switch.defer()
+    known = os.environ.get("PYTHONPATH")
+    connect("" if in_submitted_job else os.pathsep.join([str(ROOT), *([known] if known else [])]))
+    switch.install()
+
+
+def make_screen(interval: float) -> Screen:
+    if sys.stdout.isatty():
+        return BarScreen(Console())
+    return LineScreen(interval, lambda line: print(line, flush=True))
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -1,0 +1,46 @@
+"""What the user sees when a job has ended: one table of numbers, what to look out for, and the first answers."""
+
+from typing import Any
+
+from cluster.config import JobConfig
+from cluster.summary import Summary
+
+SHOWN = 100  # characters of a text
+
+
+def outcome_text(summary: Summary, first: list[dict[str, Any]], config: JobConfig) -> str:
+    """first: rows of the result."""
+    total, run, prefix = summary.total, summary.run, config.output.column_prefix
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(total.finish_reasons.items()))
+    rows = [
+        ("rows", f"{total.rows:,} from {summary.input_rows:,} input rows in {summary.shards:,} shards"),
+        ("finished by", reasons or "nothing to do"),
+        ("tokens", f"{total.answer_tokens:,} answer tokens after {total.input_tokens:,} prompt tokens"),
+        ("forwards", f"{total.forwards:,}, of which {total.full_passes:,} full passes"),
+        ("tokens/forward", f"{summary.tokens_per_forward:.2f}"),
+        ("computed/token", f"{summary.rows_computed_per_token:,.1f} positions"),
+        (
+            "tokens/second",
+            f"{run.tokens_per_second:,.0f} without loading, {run.tokens_per_second_with_load:,.0f} with it "
+            f"({run.answer_tokens:,} tokens in {run.seconds:.1f} s, {run.load_seconds:.1f} s of them loading)",
+        ),
+        ("workers lost", f"{run.workers_lost}"),
+        ("output", summary.output),
+    ]
+    lines = [f"  {name:<15} {value}" for name, value in rows]
+    lines += [f"warning: {sentence}" for sentence in summary.warnings]
+    if total.errors:
+        lines.append(f"{total.errors:,} rows have an error; column {prefix}error says why")
+    for row in first:
+        answer, prompt = row[f"{prefix}generated_text"], row.get(config.input.prompt_column or "")
+        lines += ["", f"  {row[f'{prefix}request_id']}"]
+        if prompt is not None:
+            lines.append(f"    prompt  {clipped(str(prompt))}")
+        shown = f"error   {row[f'{prefix}error']}" if answer is None else f"answer  {clipped(answer)}"
+        lines.append(f"    {shown}")
+    return "\n".join(lines)
+
+
+def clipped(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line if len(one_line) <= SHOWN else one_line[: SHOWN - 3] + "..."

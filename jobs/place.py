@@ -1,0 +1,30 @@
+"""Where paths lie: below the current folder; under `ray job submit`, the output below a folder that stays."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from cluster.config import JobConfig
+
+SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray's job manager gives every driver that it starts this variable
+
+
+def submitted(environment: Mapping[str, str]) -> bool:
+    return SUBMITTED in environment
+
+
+def placed(config: JobConfig, in_submitted_job: bool) -> JobConfig:
+    """With absolute paths, which workers understand too. Inputs and model of a submitted job are read from its copy."""
+    base = Path(config.output.root).expanduser() if in_submitted_job else Path.cwd()
+    return config.model_copy(
+        update={
+            "input": config.input.model_copy(update={"paths": [_absolute(path) for path in config.input.paths]}),
+            "output": config.output.model_copy(update={"path": _absolute(config.output.path, base)}),
+            "model": config.model.model_copy(update={"path": _absolute(config.model.path)}),
+        }
+    )
+
+
+def _absolute(path: str, base: Path = Path()) -> str:
+    """URLs stay as they are."""
+    return path if "://" in path else os.path.abspath(base / Path(path).expanduser())

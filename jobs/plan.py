@@ -1,0 +1,70 @@
+"""Print what a job would do and take, without starting a worker or writing anything.
+
+python jobs/plan.py --config job.yaml [--name value ...]        the same as jobs/generate.py ... --plan
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, Python looks beside it only
+
+from cluster.forecast import Forecast, forecast
+from cluster.prospect import examine
+from jobs.cli import OK, guarded, parse
+from jobs.place import placed, submitted
+
+BARS, BINS = 40, 10
+
+
+def plan_text(found: Forecast) -> str:
+    resumed = "  (begun already: what is finished is kept)" if found.begun else ""
+    per_row = f", {found.samples} answers each" if found.samples > 1 else ""
+    lines = [
+        f"input    {found.rows:,} rows in {found.files:,} files{per_row}",
+        f"shards   {found.shards:,} on {found.workers} workers{resumed}",
+        f"slots    {found.slots} of up to {found.width:,} positions; {found.positions:,} positions in all",
+        f"memory   per worker {size(found.weight_bytes)} weights, {size(found.kv_bytes)} keys and values, "
+        f"{size(found.logit_bytes)} logits",
+    ]
+    if found.sampled:
+        failed = sum(found.refused.values())
+        of = "all rows" if found.sampled == found.rows else f"a sample of {found.sampled:,} rows"
+        lines += ["", f"prompt tokens of {of}:", *histogram(found.lengths), ""]
+        lines.append(f"{failed:,} of {found.sampled:,} rows looked at cannot be decoded and will be error rows")
+        lines += [f"  {count:>6,}  {reason}" for reason, count in list(found.refused.items())[:8]]
+    return "\n".join(lines)
+
+
+def histogram(lengths: list[int]) -> list[str]:
+    if not lengths:
+        return ["  none could be read"]
+    low, high = min(lengths), max(lengths)
+    step = max(1, -(-(high - low + 1) // BINS))
+    counts = [0] * (-(-(high - low + 1) // step))
+    for length in lengths:
+        counts[(length - low) // step] += 1
+    top = max(counts)
+    return [
+        f"  {low + i * step:>6} to {low + (i + 1) * step - 1:<6} {count:>6} {'#' * -(-BARS * count // top)}".rstrip()
+        for i, count in enumerate(counts)
+    ]
+
+
+def size(number: int) -> str:
+    for unit in ("B", "kiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            break
+        number /= 1024  # type: ignore[assignment]
+    return f"{number:.3g} {unit}"
+
+
+def main(words: Sequence[str]) -> int:
+    asked = parse(words, "jobs/plan.py", "Show what a job would do and take.", plan=True)
+    print(plan_text(forecast(examine(placed(asked.config, submitted(os.environ))))))
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""A job's configuration from a file and dotted flags: `--config job.yaml --decode.commit.kind factor --engine.slots 8`.
+
+Flags are stronger than the file. A flag that picks another `kind` of policy drops the file's settings of the kind that
+it replaces. Environment variables set nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
+
+from cluster.config import JobConfig
+from dllm_core.errors import ConfigError
+from jobs.complaints import Complaints
+
+
+class _Flags(BaseSettings, JobConfig):
+    """JobConfig as pydantic-settings wants to see it, to learn the flags from."""
+
+    model_config = SettingsConfigDict(cli_enforce_required=False)
+
+
+def job_config(file: Mapping[str, Any], flags: Sequence[str]) -> JobConfig:
+    """Raises ConfigError with one line for each thing that is wrong."""
+    complaints = Complaints(JobConfig)
+    given = read_flags(flags, complaints)
+    merged = overlaid(without_other_kinds(file, given), given)
+    try:
+        return JobConfig.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError("\n".join(complaints.of(error, merged))) from None
+
+
+def read_flags(flags: Sequence[str], complaints: Complaints) -> dict[str, Any]:
+    known = {setting.name for setting in complaints.settings}
+    wrong, expects_value = [], False
+    for word in flags:
+        if not word.startswith("--"):
+            if not expects_value:
+                wrong.append(f"{word}: a value without a flag; settings are given as --name value")
+            expects_value = False
+            continue
+        name, equals, _ = word[2:].partition("=")
+        if name not in known:
+            wrong.append(complaints.unknown(name, f"--{name}"))
+        expects_value = not equals
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    try:
+        return dict(CliSettingsSource(_Flags, cli_parse_args=list(flags), cli_exit_on_error=False)())
+    except SettingsError as error:
+        raise ConfigError(str(error).removeprefix("error parsing CLI: ")) from None
+
+
+def overlaid(weaker: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(weaker)
+    for key, value in stronger.items():
+        under = both.get(key)
+        both[key] = overlaid(under, value) if isinstance(value, dict) and isinstance(under, dict) else value
+    return both
+
+
+def without_other_kinds(file: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
+    """The file without settings of a `kind` for which the flags have picked another."""
+    kept: dict[str, Any] = {}
+    for key, value in file.items():
+        over = stronger.get(key)
+        if isinstance(value, dict) and isinstance(over, dict):
+            changed = "kind" in over and over["kind"] != value.get("kind")
+            value = {} if changed else without_other_kinds(value, over)
+        kept[key] = value
+    return kept

@@ -1,0 +1,184 @@
+"""The command line: what a file and flags make, and what is said of those that make nothing."""
+
+import json
+
+import pytest
+
+from cluster.config import JobConfig
+from dllm_core.config import DecodeConfig, EngineConfig
+from dllm_core.errors import ConfigError
+from jobs.cli import parse
+from jobs.help import help_text
+from jobs.names import kinds, settings
+
+FILE = """
+input: {paths: data/a.parquet, prompt_column: prompt}
+output: {path: out/a}
+model: {path: models/m}
+decode:
+  commit: {kind: threshold, tau: 0.5}
+"""
+
+SECTIONS = ", ".join(sorted(JobConfig.model_fields))
+DECODE = ", ".join(sorted(DecodeConfig.model_fields))
+ENGINE = ", ".join(sorted(EngineConfig.model_fields))
+CACHES, COMMITS = (", ".join(kinds(JobConfig)[name]) for name in ("decode.cache", "decode.commit"))
+
+
+@pytest.fixture
+def job_file(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def read(path, *flags):
+    return parse(["--config", str(path), *flags], "jobs/generate.py", "").config
+
+
+def complaint(path, *flags):
+    with pytest.raises(ConfigError) as raised:
+        read(path, *flags)
+    return str(raised.value)
+
+
+def test_a_file_is_read_with_defaults_for_what_it_leaves_out(job_file):
+    config = read(job_file)
+    assert config.input.paths == ["data/a.parquet"]
+    assert (config.decode.commit.kind, config.decode.commit.tau) == ("threshold", 0.5)
+    assert (config.decode.cache.kind, config.engine.slots) == ("dual", 16)
+
+
+def test_json_is_read_like_yaml(job_file, tmp_path):
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(read(job_file).model_dump(mode="json")))
+    assert read(path) == read(job_file)
+
+
+def test_flags_are_stronger_than_the_file(job_file):
+    config = read(
+        job_file, "--decode.commit.tau", "0.7", "--engine.slots=3", "--decode.seed", "-1", "--output.path", "b"
+    )
+    assert (config.decode.commit.tau, config.engine.slots, config.decode.seed) == (0.7, 3, -1)
+    assert config.output.path == "b"
+
+
+def test_a_flag_that_picks_another_kind_drops_the_settings_of_the_old_one(job_file):
+    assert read(job_file, "--decode.commit.kind", "factor").decode.commit.model_dump() == {"kind": "factor", "f": 1.0}
+    assert read(job_file, "--decode.commit.kind", "factor", "--decode.commit.f", "2").decode.commit.f == 2.0
+    assert read(job_file, "--decode.commit.kind", "threshold").decode.commit.tau == 0.5
+
+
+def test_lists_split_at_commas_unless_they_are_json(job_file):
+    assert read(job_file, "--input.paths", "a,b").input.paths == ["a", "b"]
+    assert read(job_file, "--input.paths", '["a,b"]').input.paths == ["a,b"]
+
+
+def test_environment_variables_set_nothing(job_file, monkeypatch):
+    for name in ("ENGINE__SLOTS", "ENGINE", "engine", "INPUT", "DRIFTLINE_ENGINE__SLOTS"):
+        monkeypatch.setenv(name, '{"slots": 7}')
+    assert read(job_file).engine.slots == 16
+
+
+def test_plan_and_allow_errors_are_no_settings(job_file):
+    asked = parse(["--plan", "--config", str(job_file), "--allow-errors"], "jobs/generate.py", "")
+    assert (asked.plan, asked.allow_errors) == (True, True)
+    assert not parse(["--config", str(job_file)], "jobs/generate.py", "").plan
+
+
+WRONG_FLAGS = {
+    "--decode.cahce.kind dual": "--decode.cahce.kind: no such setting; did you mean decode.cache.kind?; "
+    f"decode has {DECODE}",
+    "--slots 3": f"--slots: no such setting; did you mean engine.slots?; there are {SECTIONS}",
+    "--decode.commit.kind treshold": "decode.commit.kind: no kind 'treshold'; did you mean threshold?; "
+    f"kinds: {COMMITS}",
+    "--decode.cache.kind zzz": f"decode.cache.kind: no kind 'zzz'; kinds: {CACHES}",
+    "--decode.commit.remasking margin": "decode.commit.remasking: kind threshold has no such setting; top_k has. "
+    "Give decode.commit.kind as well",
+    "--engine.slots 0": "engine.slots: Input should be greater than or equal to 1, got '0'",
+    "--engine.slots": "argument --engine.slots: expected one argument",
+    "oops": "oops: a value without a flag; settings are given as --name value",
+    "--model.device tpu": "model.device: Input should be 'cuda' or 'cpu', got 'tpu'",
+    "--decode.n 2": "decode: n is 2 but temperature is 0: all samples of a prompt would be the same",
+}
+
+
+@pytest.mark.parametrize("flags", WRONG_FLAGS)
+def test_a_wrong_flag_is_named_with_the_nearest_right_one_and_the_alternatives(job_file, flags):
+    assert complaint(job_file, *flags.split()) == WRONG_FLAGS[flags]
+
+
+WRONG_LINES = {
+    "engin: {slots: 3}": f"engin: no such setting; did you mean engine?; there are {SECTIONS}",
+    "engine: {slot: 3}": f"engine.slot: no such setting; did you mean engine.slots?; engine has {ENGINE}",
+    "engine: {slots: 3, width: many}": "engine.width: Input should be a valid integer",
+    "input: {prompt_column: a}": "line 7: key 'input' was given in line 2 already",
+    "engine: {slots: 3, slots: 4}": "line 7: key 'slots' was given in line 7 already",
+    "engine: {1: 2}": "line 7: key 1 is no text; put it in quotes if it is meant as a name",
+    "engine: {slots: 3": "is not valid YAML",
+}
+
+
+@pytest.mark.parametrize("line", WRONG_LINES)
+def test_a_wrong_line_of_the_file_is_named(job_file, line):
+    job_file.write_text(FILE + line)
+    assert WRONG_LINES[line] in complaint(job_file)
+
+
+def test_a_mistyped_setting_of_a_policy_is_told_from_one_of_another_policy(job_file):
+    job_file.write_text(FILE.replace("tau", "tua"))
+    assert complaint(job_file) == "decode.commit.tua: no such setting; did you mean tau?; kind threshold has tau"
+    job_file.write_text(FILE.replace("tau: 0.5", "remasking: margin"))
+    assert complaint(job_file) == (
+        "decode.commit.remasking: kind threshold has no such setting; top_k has. Give decode.commit.kind as well"
+    )
+
+
+def test_settings_without_a_kind_say_which_kinds_have_them(job_file):
+    job_file.write_text(FILE.replace("kind: threshold, tau: 0.5", "remasking: margin"))
+    assert complaint(job_file) == (
+        "decode.commit: settings without a kind (remasking is a setting of top_k); "
+        f"give decode.commit.kind, one of {COMMITS}"
+    )
+
+
+def test_every_fault_has_a_line_of_its_own(job_file):
+    job_file.write_text(FILE.replace("model: {path: models/m}", "engine: {slots: 0, wdith: 3}"))
+    assert sorted(complaint(job_file).splitlines()) == [
+        "engine.slots: Input should be greater than or equal to 1, got 0",
+        f"engine.wdith: no such setting; did you mean engine.width?; engine has {ENGINE}",
+        "model: must be given",
+    ]
+
+
+def test_a_config_file_that_does_not_exist_is_an_error_with_those_that_do(job_file, tmp_path):
+    assert complaint(tmp_path / "jbo.yaml") == (
+        f"config file {tmp_path}/jbo.yaml does not exist; its folder has job.yaml"
+    )  # fmt: skip
+    assert "there is no folder" in complaint(tmp_path / "nowhere" / "job.yaml")
+
+
+@pytest.mark.parametrize("content", ["", "- a\n", "just text\n"])
+def test_a_file_that_holds_no_settings_is_an_error(job_file, content):
+    job_file.write_text(content)
+    assert "it must hold settings by name" in complaint(job_file)
+
+
+def test_no_config_at_all_is_an_error():
+    with pytest.raises(ConfigError, match="give --config FILE"):
+        parse([], "jobs/generate.py", "")
+
+
+def test_help_names_every_setting_and_every_kind(capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(["--help"], "jobs/generate.py", "About.")
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    assert shown.strip() == help_text(
+        "jobs/generate.py", "About.", "exit code" + shown.rsplit("exit code", 1)[1].rstrip()
+    )
+    for setting in settings(JobConfig):
+        assert setting.group or f"--{setting.name}" in shown
+    for group, members in kinds(JobConfig).items():
+        table = shown.split(f"--{group}.kind")[1]
+        assert all(f"    {kind}" in table for kind in members)

@@ -9,8 +9,8 @@ setup: .venv/.stamp  ## environment with everything to run, test and develop
 .venv/.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv && $(BIN)/pip install -q -c constraints.txt torch && $(BIN)/pip install -q -c constraints.txt -e '.[dev]' && touch $@
 
-generate: setup  ## the bundled model answers the bundled word problems
-	$(BIN)/python jobs/generate.py --config examples/word_problems.yaml
+generate: setup  ## the bundled model answers bundled problems; answers, statistics, exact match
+	$(BIN)/python jobs/generate.py --config examples/word_problems.yaml && $(BIN)/python jobs/evaluate.py --output out/word_problems --answer-column answer --by family
 
 test: setup  ## all tests; those that need a GPU skip without one
 	$(BIN)/pytest

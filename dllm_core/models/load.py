@@ -30,9 +30,6 @@ class ModelDescription:
     def weight_bytes(self, dtype: str) -> int:
         return self.parameters * bytes_of(dtype)
 
-    def kv_bytes_per_position(self, dtype: str) -> int:
-        return 2 * self.shape.layers * self.shape.kv_heads * self.shape.head_dim * bytes_of(dtype)
-
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:

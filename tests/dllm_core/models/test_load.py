@@ -90,7 +90,6 @@ def test_a_model_is_described_without_reading_its_weights(tmp_path: Path) -> Non
     count = sum(tensor.numel() for tensor in random_weights(settings()).values())
     assert described.parameters == count
     assert described.weight_bytes("bfloat16") == 2 * count
-    assert described.kv_bytes_per_position("float32") == 2 * 2 * 2 * 8 * 4  # k and v, layers, heads, width, bytes
 
 
 def test_all_that_does_not_fit_is_told_at_once(tmp_path: Path) -> None:

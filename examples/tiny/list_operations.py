@@ -1,0 +1,104 @@
+"""List and text operations in the style of ParallelBench (arXiv 2510.04767), with one exact answer each.
+
+Items are numbered in prompt and answer. What an item is depends on how many came before it: a hasty parallel commit
+shows.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+from examples.tiny.words import names
+
+Problem = tuple[str, str]  # prompt, answer
+Family = Callable[[Random, bool], Problem]
+
+
+def numbered(items: list[str]) -> str:
+    return " ".join(f"({i}) {item}" for i, item in enumerate(items, 1))
+
+
+def some_names(rng: Random, held_out: bool, least: int = 4, most: int = 9) -> list[str]:
+    return names(rng, rng.randint(least, most), held_out)
+
+
+def copy(rng: Random, held_out: bool) -> Problem:
+    items = some_names(rng, held_out, most=14)
+    return f"Copy the list: {numbered(items)}", numbered(items)
+
+
+def reverse(rng: Random, held_out: bool) -> Problem:
+    items = some_names(rng, held_out)
+    return f"Reverse the list: {numbered(items)}", numbered(items[::-1])
+
+
+def sort(rng: Random, held_out: bool) -> Problem:
+    numbers = rng.sample(range(10, 100), rng.randint(5, 10))
+    return f"Sort the numbers: {' '.join(map(str, numbers))}", numbered([str(n) for n in sorted(numbers)])
+
+
+def replace(rng: Random, held_out: bool) -> Problem:
+    *items, new = names(rng, rng.randint(5, 10), held_out)
+    i = rng.randrange(len(items))
+    changed = [*items[:i], new, *items[i + 1 :]]
+    return f"Replace {items[i]} with {new}: {numbered(items)}", f"{items[i]} is number {i + 1}. {numbered(changed)}"
+
+
+def remove(rng: Random, held_out: bool) -> Problem:
+    items = some_names(rng, held_out, least=5)
+    i = rng.randrange(len(items))
+    return f"Remove {items[i]}: {numbered(items)}", numbered([*items[:i], *items[i + 1 :]])
+
+
+def insert(rng: Random, held_out: bool) -> Problem:
+    *items, new = names(rng, rng.randint(5, 10), held_out)
+    i = rng.randrange(len(items))
+    changed = [*items[: i + 1], new, *items[i + 1 :]]
+    return f"Insert {new} after {items[i]}: {numbered(items)}", numbered(changed)
+
+
+def rotate(rng: Random, held_out: bool) -> Problem:
+    items = some_names(rng, held_out)
+    return f"Move the first to the end: {numbered(items)}", numbered([*items[1:], items[0]])
+
+
+def swap(rng: Random, held_out: bool) -> Problem:
+    items = some_names(rng, held_out)
+    i, j = sorted(rng.sample(range(len(items)), 2))
+    changed = list(items)
+    changed[i], changed[j] = items[j], items[i]
+    return f"Swap {items[i]} and {items[j]}: {numbered(items)}", numbered(changed)
+
+
+def repeat_each(rng: Random, held_out: bool) -> Problem:
+    times = rng.choice((2, 3, 4))
+    items = some_names(rng, held_out, least=3, most={2: 10, 3: 7, 4: 5}[times])
+    word = {2: "twice", 3: "three times", 4: "four times"}[times]
+    return f"Write each {word}: {numbered(items)}", numbered([item for item in items for _ in range(times)])
+
+
+def spell(rng: Random, held_out: bool) -> Problem:
+    items = some_names(rng, held_out, least=3, most=9)
+    return f"Spell the names: {' '.join(items)}", " ".join(f"{item}: {' '.join(item.lower())}." for item in items)
+
+
+def pair(rng: Random, held_out: bool) -> Problem:
+    items = some_names(rng, held_out, most=10)
+    numbers = [str(rng.randint(10, 99)) for _ in items]
+    answer = " ".join(f"{item} has {number}." for item, number in zip(items, numbers, strict=True))
+    return f"Pair the names {' '.join(items)} with the numbers {' '.join(numbers)}", answer
+
+
+def count_on(rng: Random, held_out: bool) -> Problem:
+    (a,) = names(rng, 1, held_out)
+    start, step, count = rng.randint(1, 40), rng.randint(1, 5), rng.randint(8, 40)
+    count = min(count, (99 - start) // step + 1)
+    steps = " ".join(str(start + step * i) for i in range(count))
+    end = start + step * (count - 1)
+    return f"{a} counts from {start} to {end} in steps of {step}. Write the numbers.", f"{a}: {steps}. Done at {end}."
+
+
+FAMILIES: dict[str, Family] = {
+    family.__name__: family
+    for family in (copy, reverse, sort, replace, remove, insert, rotate, swap, repeat_each, spell, pair, count_on)
+}
+HARD = {"reverse", "sort", "insert", "remove", "swap", "repeat_each"}

@@ -1,0 +1,75 @@
+"""Write the tiny model's tokenizer and the held-out file.
+
+python -m examples.tiny.make_data --folder examples/tiny-llada --held-out examples/held_out.parquet
+"""
+
+import argparse
+import itertools
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from examples.tiny.problems import held_out, stream
+
+VOCABULARY = 1024  # byte alphabet, specials, and what the template words and syllables need
+HELD_OUT = 2400
+SPECIALS = [
+    "<|startoftext|>", "<|endoftext|>", "<|mdm_mask|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+]  # fmt: skip
+# LLaDA's own template, Llama-3 style
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ ('<|startoftext|>' if loop.first else '') + '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
+    " + message['content'] | trim + '<|eot_id|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
+)
+
+
+def train_tokenizer(examples: int = 20_000) -> PreTrainedTokenizerFast:
+    """Byte-level BPE, digits one by one, so that any text has ids and numbers are read digit by digit."""
+    tokenizer = Tokenizer(models.BPE())
+    pieces = Regex(r"\p{N}| ?[^\s\p{L}\p{N}]+| ?\p{L}+|\s+(?!\S)|\s+")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(pieces, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY, special_tokens=SPECIALS, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    texts = (text for e in itertools.islice(stream(seed=0), examples) for text in (e.prompt, e.answer))
+    tokenizer.train_from_iterator(itertools.chain(texts, ["user", "assistant", "system", "\n\n"] * 1000), trainer)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=SPECIALS[0], eos_token=SPECIALS[1], pad_token=SPECIALS[1],
+        mask_token=SPECIALS[2], additional_special_tokens=SPECIALS[3:], clean_up_tokenization_spaces=False,
+        model_max_length=1024,
+    )  # fmt: skip
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("examples/tiny-llada"))
+    parser.add_argument("--held-out", type=Path, default=Path("examples/held_out.parquet"))
+    arguments = parser.parse_args()
+    train_tokenizer().save_pretrained(arguments.folder)
+    examples = held_out(HELD_OUT)
+    table = pa.table(
+        {
+            "id": [f"{e.family}-{i:04d}" for i, e in enumerate(examples)],
+            "prompt": [e.prompt for e in examples],
+            "answer": [e.answer for e in examples],
+            "family": [e.family for e in examples],
+            "level": [e.level for e in examples],
+        }
+    )
+    pq.write_table(table, arguments.held_out, row_group_size=600)  # four groups: shards can start inside the file
+    print(f"{table.num_rows} problems in {arguments.held_out}, tokenizer in {arguments.folder}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Train the tiny LLaDA on generated problems. Resumable: the same command goes on where the last checkpoint stands.
+
+    python -m examples.tiny.train --steps 14000 --state train-state --folder examples/tiny-llada
+
+Mean cross-entropy over masked answer tokens (LLaDA, arXiv 2502.09992, without its 1/t weight, whose rare samples of
+small t drown the gradient at this batch size). Three quarters of the examples are masked as semi-autoregressive
+decoding meets them: what lies left of a block is known, the block is masked at a uniform rate, everything right of it
+is masked, EOS fill included. The rest is masked uniformly over the whole answer. Known EOS on the right would give
+the answer's length away.
+"""
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from dllm_core.models.dense import dense_logits
+from dllm_core.models.llada import Llada, LladaConfig
+from examples.tiny.problems import COPYING, FAMILIES, stream
+
+CANVASES = (96, 128, 160, 192, 224, 264)  # positions; static shapes, so that each is compiled once
+TOKENS_PER_STEP = 4096
+COPYING_STEPS = 1000  # the first steps see only families whose answers copy the prompt, on canvases of at most
+SHORT = 128  # this many positions: nothing else is learned before copying is, and there it is learned soonest
+BLOCKS = (16, 32, 32, 32, 64)  # block lengths seen in training
+OFFSETS = (0, 0, 0, 1, -1, 2, -2, 3)  # positions to the left that each head looks at first
+SUFFIX_WEIGHT = 0.05  # weight of masked tokens right of the block, whose entropy is high whatever the model knows
+
+
+def tiny_config(vocabulary: int, mask_id: int, eos_id: int) -> LladaConfig:
+    return LladaConfig(
+        d_model=256, n_layers=6, n_heads=8, n_kv_heads=8, mlp_hidden_size=704, vocab_size=vocabulary,
+        embedding_size=vocabulary, rope_theta=10_000.0, max_sequence_length=2048, mask_token_id=mask_id,
+        eos_token_id=eos_id,
+    )  # fmt: skip
+
+
+def encoded(tokenizer, seed: int, families: tuple[str, ...]) -> Iterator[tuple[list[int], list[int]]]:
+    """Prompt ids with the chat template, answer ids with the end of turn; a few hundred are tokenised at a time."""
+    examples = stream(seed, families)
+    eot = tokenizer.convert_tokens_to_ids("<|eot_id|>")
+    while True:
+        batch = list(itertools.islice(examples, 256))
+        chats = [[{"role": "user", "content": e.prompt}] for e in batch]
+        prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
+        asked = tokenizer(prompts, add_special_tokens=False).input_ids
+        told = tokenizer([e.answer for e in batch], add_special_tokens=False).input_ids
+        yield from ((p, [*a, eot]) for p, a in zip(asked, told, strict=True))
+
+
+def masked_positions(rng: Random, prompt: int, answer: int, width: int) -> tuple[list[int], int]:
+    """Positions to mask, and the first position of the suffix that counts less."""
+    generated = range(prompt, width)
+    t = rng.random()
+    if rng.random() < 0.25:
+        chosen = [p for p in generated if rng.random() < t] or [rng.choice(generated)]
+        return chosen, prompt + answer
+    block = rng.choice(BLOCKS)
+    last = answer if rng.random() < 0.95 else width - prompt
+    start = prompt + block * rng.randrange((last + block - 1) // block)
+    inside = range(start, min(start + block, width))
+    chosen = [p for p in inside if rng.random() < t] or [rng.choice(inside)]
+    return [*chosen, *range(inside.stop, width)], inside.stop
+
+
+def batches(tokenizer, start: int, fill: int, mask_id: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """From step `start` on: canvas [b, T], target [b, T] and loss weight [b, T]; each batch has one of the widths."""
+    rng, waiting, step = Random(1000 + start), {width: [] for width in CANVASES}, start
+    copying = encoded(tokenizer, 1000 + start, COPYING)
+    everything = encoded(tokenizer, 2000 + start, tuple(FAMILIES))
+    while True:
+        prompt, answer = next(copying if step < COPYING_STEPS else everything)
+        longest = SHORT if step < COPYING_STEPS else CANVASES[-1]
+        fitting = [width for width in CANVASES if len(prompt) + len(answer) <= width <= longest]
+        if not fitting:
+            continue
+        width = fitting[0] if rng.random() < 0.5 else rng.choice(fitting)
+        waiting[width].append((prompt, answer))
+        count = TOKENS_PER_STEP // width
+        if len(waiting[width]) < count:
+            continue
+        target = torch.full((count, width), fill)
+        canvas, weight = target.clone(), torch.zeros(count, width)
+        for row, (asked, told) in enumerate(waiting[width]):
+            target[row, : len(asked) + len(told)] = torch.tensor(asked + told)
+            chosen, suffix = masked_positions(rng, len(asked), len(told), width)
+            weight[row, chosen] = 1.0
+            weight[row, suffix:] *= SUFFIX_WEIGHT
+            canvas[row] = target[row]
+            canvas[row, chosen] = mask_id
+        waiting[width], step = [], step + 1
+        yield canvas, target, weight
+
+
+def initialise(model: Llada) -> None:
+    """Start near what such a model has to find anyway (mimetic initialisation, Trockman and Kolter 2023), or it spends
+    hours on a plateau where it knows the templates and copies nothing.
+
+    Keys are queries turned by OFFSETS positions, so that heads look at their own place, its neighbours, or their like;
+    a constant part of every embedding gives them something to turn. Outputs are values transposed, and the head is the
+    embedding, so that "say what you see" is one direction for all tokens. From there on all weights are trained apart.
+    """
+    shape = model.shape
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            torch.nn.init.ones_(parameter)
+        else:
+            torch.nn.init.normal_(parameter, std=0.5 if name == "wte" else parameter.shape[1] ** -0.5)
+    with torch.no_grad():
+        shared = slice(0, shape.hidden // 8)
+        model.wte[:, shared] = 0.7  # a fifth of the length after the norm
+        model.head.copy_(model.wte * 0.04)  # logits of some units at first
+        model.head[:, shared] = 0.0
+        for layer in model.layers:
+            layer.ff_out.mul_((2 * shape.layers) ** -0.5)
+            q, k, v = (part.unflatten(0, (-1, shape.head_dim)) for part in layer.qkv_proj.split(layer.split))
+            for head, offset in enumerate(OFFSETS):
+                if offset:  # looks at places, whatever stands there
+                    q[head] *= 0.2
+                    q[head, :, shared] *= 15
+                cos, sin = layer.phases[:, abs(offset), :, None]  # [d / 2, 1]
+                sin = sin if offset >= 0 else -sin
+                left, right = q[head].chunk(2)
+                k[head] = torch.cat([left * cos - right * sin, right * cos + left * sin])
+            layer.attn_out.copy_(v.flatten(0, 1).T)
+
+
+def learning_rate(step: int, steps: int, peak: float, warm_up: int = 300, decay: float = 0.4) -> float:
+    return peak * min(1.0, (step + 1) / warm_up, max(0.0, (steps - step) / (decay * steps)))
+
+
+def export(weights: dict[str, Tensor], model: Llada, folder: Path, eot: int) -> None:
+    """A checkpoint folder as LLaDA publishes it; bf16."""
+    live = dict(model.named_parameters())
+    trained = {name: parameter.detach().clone() for name, parameter in live.items()}
+    for name, parameter in live.items():
+        parameter.data.copy_(weights[name])
+    tensors = {name: tensor.detach().to(torch.bfloat16).clone() for name, tensor in model.weight_names()}
+    for name, parameter in live.items():
+        parameter.data.copy_(trained[name])
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    config = model.config.model_dump() | {
+        "architectures": ["LLaDAModelLM"],
+        "model_type": "llada",
+        "torch_dtype": "bfloat16",
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    generation = {"eos_token_id": [model.config.eos_token_id, eot]}
+    (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=14_000)
+    parser.add_argument("--rate", type=float, default=2e-3)
+    parser.add_argument("--state", type=Path, default=Path("train-state"))
+    parser.add_argument("--folder", type=Path, default=Path("examples/tiny-llada"))
+    parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+
+    tokenizer = AutoTokenizer.from_pretrained(arguments.folder)
+    eos, eot, mask_id = (tokenizer.convert_tokens_to_ids(t) for t in ("<|endoftext|>", "<|eot_id|>", "<|mdm_mask|>"))
+    model = Llada(tiny_config(len(tokenizer), mask_id, eos), (eos, eot), reserved=[])
+    initialise(model)
+    decayed = [p for p in model.parameters() if p.dim() == 2]
+    others = [p for p in model.parameters() if p.dim() == 1]
+    groups = [{"params": decayed, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=arguments.rate, betas=(0.9, 0.99), fused=True)
+    average = {name: p.detach().clone() for name, p in model.named_parameters()}
+    step, state = 0, arguments.state / "state.pt"
+    if state.exists():
+        saved = torch.load(state, weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        average, step = saved["average"], saved["step"]
+        print(f"going on at step {step}", flush=True)
+    arguments.state.mkdir(parents=True, exist_ok=True)
+
+    def loss_of(canvas: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = dense_logits(model, canvas)
+        losses = F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), reduction="none")
+        return (losses * weight.flatten()).sum() / weight.sum()
+
+    run = loss_of if arguments.no_compile else torch.compile(loss_of, dynamic=False)
+    shown, began, tokens = 0.0, time.time(), 0
+    for canvas, target, weight in batches(tokenizer, start=step, fill=eos, mask_id=mask_id):
+        if step >= arguments.steps:
+            break
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, arguments.steps, arguments.rate)
+        loss = run(canvas, target, weight)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        keep = min(0.999, (step + 1) / (step + 10))
+        with torch.no_grad():
+            for name, p in model.named_parameters():
+                average[name].lerp_(p, 1 - keep)
+        step, tokens, shown = step + 1, tokens + canvas.numel(), shown + loss.item()
+        if step % 50 == 0:
+            print(f"step {step} loss {shown / 50:.4f} {tokens / (time.time() - began):.0f} tokens/s", flush=True)
+            shown, began, tokens = 0.0, time.time(), 0
+        if step % 500 == 0 or step == arguments.steps:
+            saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "average": average, "step": step}
+            torch.save(saved, state.with_suffix(".new"))
+            state.with_suffix(".new").replace(state)
+            export(average, model, arguments.folder, eot)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,5 +1,6 @@
 """The main command: what it refuses and how, and whole jobs as a user runs them, with the tiny model."""
 
+import json
 import os
 import signal
 import subprocess
@@ -166,3 +167,28 @@ def test_a_stopped_job_exits_with_4_and_leaves_what_a_resume_needs(tmp_path):
     assert "stopped by SIGTERM; the same command goes on from here" in said.decode()
     assert not (tmp_path / "out" / "_SUCCESS").exists()
     assert (tmp_path / "out" / "_run" / "shard_stats.parquet").exists()
+
+
+GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_test.jsonl"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(not GSM8K.is_file(), reason="GSM8K's test questions are not beside the repository")
+def test_real_questions_of_real_lengths_come_back_whole(tmp_path):
+    """The tiny model knows nothing of them: its answers are wrong, its table must not be."""
+    changes = {
+        "input": f"{{paths: {GSM8K}, prompt_column: question, limit: 24}}",
+        "engine": "{slots: 8, width: 768, kv_gib: 0.2}",
+        "cluster": "{workers: 1, cpus: 0.5, shard_rows: 10}",
+    }
+    words = [sys.executable, "jobs/generate.py", "--config", str(job_file(tmp_path, GSM8K, **changes))]
+    done = subprocess.run(words, cwd=ROOT, env=LOCAL, capture_output=True, text=True)
+    assert done.returncode == OK, done.stderr
+    table = pq.read_table(tmp_path / "out")
+    with GSM8K.open(encoding="utf-8") as lines:
+        asked = [json.loads(next(lines)) for _ in range(24)]
+    assert table["question"].to_pylist() == [row["question"] for row in asked]
+    assert table["answer"].to_pylist() == [row["answer"] for row in asked]
+    assert table["error"].null_count == 24
+    assert min(table["num_input_tokens"].to_pylist()) > 50

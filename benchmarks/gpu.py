@@ -28,6 +28,7 @@ from dllm_core.models.llada import Llada, LladaConfig
 from dllm_core.pool import Pool, Waiting
 from dllm_core.request import Request
 from dllm_core.rows import Rows
+from dllm_core.seating import admit
 from dllm_core.store import LayerStore
 
 SHAPES = {
@@ -92,7 +93,7 @@ def time_steps(model: Llada, slots: int, dtype: torch.dtype, device: str, repeat
     length = PROMPT + ANSWER
     canvas = Canvas.empty(slots, length, model.mask_id, model.eos_ids, device)
     requests = iter([Request(str(i), [2] * PROMPT, ANSWER) for i in range(slots)])
-    canvas.admit(Waiting(lambda: next(requests, None), lambda _: None), Pool(slots * length))
+    admit(canvas, Waiting(lambda: next(requests, None), lambda _: None), Pool(slots * length))
     canvas.move(canvas.prompt_end, canvas.prompt_end + BLOCK)
     store = LayerStore(model.shape, slots * length, dtype, device)
     for name, plane in (("full pass", canvas.valid), ("block step", canvas.active)):

@@ -1,13 +1,11 @@
 """The canvas: B decode slots of up to T positions, each holding one request that is being unmasked in place."""
 
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dllm_core.pool import Pool, Waiting
 from dllm_core.request import Request
 
 
@@ -145,47 +143,6 @@ class Canvas:
         """position [B, W] -> store cells; positions off the slot are clamped into it."""
         return self.base[:, None] + torch.minimum(position.clamp_min(0), (self.end[:, None] - 1).clamp_min(0))
 
-    def admit(self, waiting: Waiting, pool: Pool) -> Tensor:
-        """Fill empty slots; returns which slots changed hands, [B] bool."""
-        changed = torch.zeros_like(self.hold)
-        guides = set(self.pairs.values())
-        empty = [b for b, seat in enumerate(self.seats) if seat is None and b not in guides]
-
-        def fits(request: Request) -> bool:
-            if request.guidance == 0:
-                return pool.largest >= request.length
-            if len(empty) < 2 or pool.largest < request.length:
-                return False
-            first = pool.take(request.length)
-            second_fits = pool.largest >= request.length
-            pool.give(first, request.length)
-            return second_fits
-
-        while empty and (taken := waiting.take(fits)) is not None:
-            request, read_at = taken
-            b = empty.pop(0)
-            base = self.seat(b, request, request.prompt, pool)
-            self.seats[b] = Seat(request, base, read_at, perf_counter())
-            changed[b] = True
-            if request.guidance > 0:
-                g = empty.pop(0)
-                self.seat(g, request, [self.mask_id] * len(request.prompt), pool)
-                self.leader[g], self.guide[b], self.pairs[b] = b, g, g
-                changed[g] = True
-        return changed
-
-    def seat(self, b: int, request: Request, prompt: list[int], pool: Pool) -> int:
-        """Write a request into empty slot b; returns its first cell."""
-        base = pool.take(request.length)
-        self.token[b], self.cached[b] = self.mask_id, False
-        self.token[b, : len(prompt)] = torch.tensor(prompt, dtype=torch.long)
-        self.base[b], self.prompt_end[b], self.end[b] = base, len(prompt), request.length
-        self.start[b], self.stop[b], self.step[b], self.age[b], self.hold[b] = -1, -1, 0, 0, False
-        self.leader[b], self.guide[b] = b, b
-        self.seed[b], self.temperature[b] = request.seed, request.temperature
-        self.top_p[b], self.guidance[b] = request.top_p, request.guidance
-        return base
-
     def move(self, start: Tensor, stop: Tensor) -> None:
         """Set the active span; where its start moved, steps count anew. A held span stays."""
         start, stop = torch.where(self.hold, self.start, start), torch.where(self.hold, self.stop, stop)
@@ -198,15 +155,3 @@ class Canvas:
         self.confidence = torch.where(changed, confidence, self.confidence)
         self.hold = hold & self.live & (self.step + 1 < self.max_span_steps)
         self.step, self.age = self.step + 1, self.age + 1
-
-    def vacate(self, b: int, pool: Pool) -> Seat:
-        """Empty slot b, and its guide."""
-        seat = self.seats[b]
-        assert seat is not None
-        guide = self.pairs.pop(b, None)
-        for slot in (b,) if guide is None else (b, guide):
-            pool.give(int(self.base[slot]), seat.request.length)
-            self.end[slot], self.prompt_end[slot], self.start[slot], self.stop[slot] = 0, 0, 0, 0
-            self.leader[slot], self.guide[slot] = slot, slot
-        self.seats[b] = None
-        return seat

@@ -31,7 +31,7 @@ class DecodeConfig(Config):
         default=1.0, gt=0, le=1, description="sample from the likeliest tokens of this total probability"
     )
     seed: int = Field(default=0, description="of the noise; rows differ by their place in the input")
-    n: int = Field(default=1, ge=1, description="samples per prompt")
+    n: int = Field(default=1, ge=1, le=10_000, description="samples per prompt; all of a row are held at once")
     guidance: float = Field(
         default=0.0, ge=0, allow_inf_nan=False, description="classifier-free guidance scale; 0 is off"
     )

@@ -16,6 +16,7 @@ from dllm_core.pool import Pool, Waiting
 from dllm_core.request import Completion
 from dllm_core.retire import retire
 from dllm_core.rows import Rows
+from dllm_core.seating import admit
 from dllm_core.signals import Signals, read_signals
 from dllm_core.stats import EngineCounter, SlotCounts
 from dllm_core.stopping import Stopping
@@ -49,7 +50,7 @@ def decode(
     commit.attach(canvas, model.shape)
     counts = SlotCounts.empty(canvas, model.shape.layers, store.k.dtype)
     while True:
-        entered = canvas.admit(waiting, pool)
+        entered = admit(canvas, waiting, pool)
         yield from waiting.answers()
         if not any(canvas.seats):
             return

@@ -9,6 +9,7 @@ from dllm_core.canvas import Canvas
 from dllm_core.errors import NoProgress
 from dllm_core.pool import Pool
 from dllm_core.request import Completion
+from dllm_core.seating import vacate
 from dllm_core.stats import SlotCounts
 from dllm_core.stopping import Stopping
 
@@ -33,7 +34,7 @@ def retire(
         if (guide := canvas.pairs.get(b)) is not None:
             rows += status[guide][5]
         row, sure = canvas.token[b].tolist(), canvas.confidence[b].tolist()
-        seat = canvas.vacate(b, pool)
+        seat = vacate(canvas, b, pool)
         now, request = perf_counter(), seat.request
         measured = {
             "forwards": age,

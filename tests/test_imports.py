@@ -29,7 +29,7 @@ MAY_IMPORT = {
 GOVERNED = set(MAY_IMPORT).union(*MAY_IMPORT.values(), {"examples", "benchmarks", "tests"})
 ONLY_IN = {"boto3": {"cluster/s3.py"}, "botocore": {"cluster/s3.py"}}
 POLICIES = {"cache", "commit"}
-POLICY_MAY_NOT_IMPORT = {"engine", "decode", "forward", "retire", "pool", "text", "models"}
+POLICY_MAY_NOT_IMPORT = {"engine", "decode", "forward", "retire", "seating", "pool", "text", "models"}
 POLICY_MAY_IMPORT = {"dllm_core.models.base"}  # shapes and protocols
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 

@@ -11,6 +11,7 @@ from dllm_core.models.load import load
 from dllm_core.pool import Pool, Waiting
 from dllm_core.request import Request
 from dllm_core.rows import Rows
+from dllm_core.seating import admit
 from dllm_core.store import LayerStore
 from tests.fakes import EOS, MASK, tiny_model
 
@@ -18,7 +19,7 @@ from tests.fakes import EOS, MASK, tiny_model
 def filled(model, lengths: list[int], cells: int = 200) -> Canvas:
     canvas = Canvas.empty(len(lengths), 64, MASK, (EOS,))
     requests = iter([Request(str(n), [(7 * i) % 48 for i in range(n)], 9) for n in lengths])
-    canvas.admit(Waiting(lambda: next(requests, None), lambda _: None), Pool(cells))
+    admit(canvas, Waiting(lambda: next(requests, None), lambda _: None), Pool(cells))
     return canvas
 
 
@@ -42,7 +43,7 @@ def test_bundled_model_decodes_with_the_engines_forward_as_with_the_dense_one(ti
     prompt = codec.encode_chat([{"role": "user", "content": "Copy the list: (1) Quelan (2) Tarish"}])
     canvas = Canvas.empty(1, 256, model.mask_id, model.eos_ids)
     requests = iter([Request("a", prompt, 32)])
-    canvas.admit(Waiting(lambda: next(requests, None), lambda _: None), Pool(300))
+    admit(canvas, Waiting(lambda: next(requests, None), lambda _: None), Pool(300))
     rows = Rows.of(canvas.valid, canvas)
     store = LayerStore(model.shape, 300, torch.float32)
     with torch.inference_mode():

@@ -9,9 +9,22 @@ DriftlineError
   - NoProgress
 """
 
+from typing import Any
+
 
 class DriftlineError(Exception):
-    """Base of every error that this project raises on purpose."""
+    """Base of every error that this project raises on purpose. All of them cross from worker to driver whole."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Python would call the class with the message alone, which fails where its parameters are others."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[DriftlineError], args: tuple[Any, ...], facts: dict[str, Any]) -> DriftlineError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
 
 
 class ConfigError(DriftlineError, ValueError):

@@ -15,7 +15,7 @@ import ray
 
 from cluster import fingerprint
 from cluster.driver import NoWorkers
-from cluster.errors import FingerprintChanged
+from cluster.errors import FingerprintChanged, UnreadableInput
 from cluster.job import Job
 from cluster.prospect import examine
 from cluster.queue import GuiltyShards
@@ -181,6 +181,16 @@ def test_a_configuration_that_only_a_worker_can_see_is_wrong_stops_the_job_at_on
     config = job_config(tmp_path, data, decode__guidance=1.0, engine__slots=1)
     with pytest.raises(ConfigError, match=r"^decode\.guidance takes two slots per request; engine\.slots is 1$"):
         run(config, load_engine)
+    assert events(config, "worker_lost") == []
+
+
+def test_an_input_that_vanishes_after_planning_stops_the_job_at_once_and_is_named(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", prompts(10))
+    config = job_config(tmp_path, data)
+    job = Job(examine(config), echo_engine)
+    data.unlink()
+    with pytest.raises(UnreadableInput, match=r"in\.parquet cannot be read as it was planned: .*No such file"):
+        job.run(connect, Lines())
     assert events(config, "worker_lost") == []
 
 

@@ -29,6 +29,7 @@ from cluster.shard import Shard
 from cluster.stopping import Stopped
 from cluster.summary import SUCCESS, SUMMARY, RunFacts, Summary, load_stats, save_stats, summed
 from cluster.tally import tally
+from cluster.text import plain_values
 from cluster.worker import EngineFactory, load_engine
 
 CONFIG = "_run/config.yaml"
@@ -80,12 +81,18 @@ class Job:
         return self._end()
 
     def first_rows(self, count: int) -> list[dict[str, Any]]:
-        """The result's first rows, of a job that is finished."""
+        """The result's first rows, of a job that is finished: id, answer, error, and the prompt where a column has it.
+        Of other columns nobody knows whether Python can show them.
+        """
+        output, prompt = self.config.output, self.config.input.prompt_column
+        ours = [output.column_prefix + name for name in ("request_id", "generated_text", "error")]
+        names = [*ours, prompt] if prompt in self.plan.schema.names else ours
         rows: list[dict[str, Any]] = []
         for shard in self.plan.shards[:count]:
             if len(rows) < count:
-                part = read_part(self.storage, shard, self.config.output)
-                rows += part.slice(0, count - len(rows)).to_pylist()
+                part = read_part(self.storage, shard, output).slice(0, count - len(rows))
+                columns = [[value for value, _ in plain_values(part[name])] for name in names]
+                rows += [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
         return rows
 
     def _find_done(self) -> dict[str, PartInfo]:

@@ -44,7 +44,7 @@ class RowPrompt:
 @dataclass(frozen=True, slots=True)
 class Cell:
     value: Any
-    bad: bool  # its text was not valid Unicode
+    bad: bool  # its text was not valid Unicode, or Python has no form for its value
 
 
 class PromptBuilder:
@@ -152,5 +152,6 @@ def _cells(block: RowBlock, name: str, as_text: bool) -> list[Cell]:
 
 def _bad_text(where: str) -> RequestError:
     return RequestError(
-        f"{where} holds text that is not valid Unicode; input.bad_text: replace puts U+FFFD in its place"
+        f"{where} holds text that is not valid Unicode, or a value out of range; input.bad_text: replace puts U+FFFD "
+        "in its place"
     )

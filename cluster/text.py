@@ -39,11 +39,24 @@ def is_text(type: pa.DataType) -> bool:
 
 
 def plain_values(column: pa.ChunkedArray) -> list[tuple[Any, bool]]:
-    """Each value as Python has it, and whether text in it had to be mended with U+FFFD."""
+    """Each value as Python has it, and whether text in it had to be mended with U+FFFD. A value that Python has no form
+    for (a date beyond its calendar) becomes U+FFFD whole.
+    """
     if pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type):
         return [_list_view(value) for value in column]  # Arrow's cast of views loses items (seen in pyarrow 26)
     target = _bytes_inside(column.type)
-    return [_decoded(value) for value in (column if target == column.type else column.cast(target)).to_pylist()]
+    cast = column if target == column.type else column.cast(target)
+    try:
+        return [_decoded(value) for value in cast.to_pylist()]
+    except (ValueError, OverflowError):  # one value fails the whole column: look at each
+        return [_alone(value) for value in cast]
+
+
+def _alone(scalar: pa.Scalar) -> tuple[Any, bool]:
+    try:
+        return _decoded(scalar.as_py())
+    except (ValueError, OverflowError):
+        return "\ufffd", True
 
 
 def _list_view(scalar: pa.Scalar) -> tuple[Any, bool]:

@@ -2,7 +2,8 @@
 
     python jobs/evaluate.py --output out/word_problems --answer-column answer [--by family]
 
-With several samples per row each counts; an error row is a wrong answer.
+With several samples per row each counts; an error row is a wrong answer, and so is one whose gold answer is null or
+cannot be read as text.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import yaml
 from cluster.config import JobConfig
 from cluster.job import CONFIG
 from cluster.summary import SUCCESS
+from cluster.text import plain_values
 from dllm_core.errors import ConfigError
 from jobs.cli import OK, guarded
 
@@ -53,15 +55,20 @@ def read_result(output: Path, columns: list[str]) -> tuple[pa.Table, str]:
 
 def exact_match(
     generated: list[str | None], gold: list[object], groups: list[object] | None = None
-) -> dict[str, Score]:
-    scores: dict[str, Score] = defaultdict(Score)
-    scores[OVERALL] = Score()
+) -> tuple[Score, dict[str, Score]]:
+    """Of all rows, and of each group."""
+    overall, scores = Score(), defaultdict[str, Score](Score)
     for i, (text, answer) in enumerate(zip(generated, gold, strict=True)):
         right = text is not None and answer is not None and text.split() == str(answer).split()
-        scores[OVERALL].add(right)
+        overall.add(right)
         if groups is not None:
             scores[str(groups[i])].add(right)
-    return dict(scores)
+    return overall, dict(scores)
+
+
+def readable(column: pa.ChunkedArray) -> list[object]:
+    """Values as Python has them; None for text that had to be mended and for what Python cannot show."""
+    return [None if bad else value for value, bad in plain_values(column)]
 
 
 def main(words: Sequence[str]) -> int:
@@ -72,10 +79,10 @@ def main(words: Sequence[str]) -> int:
     asked = parser.parse_args(words)
     columns = [asked.answer_column, *([asked.by] if asked.by else [])]
     table, text = read_result(asked.output, list(dict.fromkeys(columns)))
-    groups = table[asked.by].to_pylist() if asked.by else None
-    scores = exact_match(table[text].to_pylist(), table[asked.answer_column].to_pylist(), groups)
-    width = max(map(len, scores))
-    for name, score in sorted(scores.items(), key=lambda item: (item[0] == OVERALL, item[0])):
+    groups = [value for value, _ in plain_values(table[asked.by])] if asked.by else None
+    overall, scores = exact_match(table[text].to_pylist(), readable(table[asked.answer_column]), groups)
+    width = max(map(len, [*scores, OVERALL]))
+    for name, score in [*sorted(scores.items()), (OVERALL, overall)]:
         share = f"{score.right / score.rows:.3f}" if score.rows else "  -  "
         print(f"{name:<{width}}  exact match {share}  ({score.right} of {score.rows})")
     return OK

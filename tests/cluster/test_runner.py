@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.errors import PlanError
+from cluster.job import Job
 from cluster.parts import read_part
 from cluster.prospect import examine
 from cluster.reports import Tally
@@ -15,6 +16,7 @@ from cluster.runner import ShardRunner, Task
 from dllm_core.errors import EngineError
 from dllm_core.request import Completion
 from tests.fakes_cluster import echo_engine, job_config, write_prompts
+from tests.fakes_data import bad_utf8, write_parquet
 
 
 def make_runner(folder: Path, prompts, engine=None, **changes):
@@ -108,7 +110,7 @@ def test_an_error_completion_becomes_an_error_row(tmp_path):
     class Refusing(Rival):
         def decode(self, source):
             while (request := source()) is not None:
-                yield Completion.failed(request.id, "the logits were not numbers")
+                yield Completion(request.id, [], "", "error", "the logits were not numbers")
 
     runner, prospect = make_runner(tmp_path, ["one"])
     runner, prospect = make_runner(tmp_path, ["one"], Refusing(runner.engine, None))
@@ -138,3 +140,14 @@ def test_a_part_holds_the_input_columns_as_they_came(tmp_path):
     table = pq.read_table(tmp_path / "out")
     assert table.schema.field("prompt").type == pa.string()
     assert table["prompt"].to_pylist() == ["one", "two"]
+
+
+def test_the_first_rows_are_shown_whatever_the_other_columns_hold(tmp_path):
+    columns = {"odd": bad_utf8(b"\xff", b"a"), "when": pa.array([1, 2], pa.timestamp("ns"))}
+    data = write_parquet(tmp_path / "in.parquet", {"id": ["a", "b"], "prompt": bad_utf8(b"one", b"tw\xff"), **columns})
+    prospect = examine(job_config(tmp_path, data))
+    task = Task(prospect.config, prospect.plan.schema, prospect.digest, "_run/probe", b"")
+    ShardRunner(echo_engine(prospect.config), task, prospect.storage, "w").run(prospect.plan.shards[0])
+    first, second = Job(prospect).first_rows(3)
+    assert first == {"request_id": "a", "generated_text": "one", "error": None, "prompt": "one"}
+    assert (second["prompt"], second["generated_text"]) == ("tw\ufffd", None)

@@ -41,6 +41,11 @@ def test_lone_surrogates_are_replaced_and_whole_text_is_not_touched():
         (pa.array(['{"a": 1}'], pa.json_()), [('{"a": 1}', False)]),
         (pa.array([1], pa.timestamp("ns")), [("1970-01-01 00:00:00.000000001", False)]),
         (pa.array([1], pa.timestamp("us")), [(datetime.datetime(1970, 1, 1, 0, 0, 0, 1), False)]),
+        (
+            pa.array([0, 2**60, None], pa.timestamp("s")),
+            [(datetime.datetime(1970, 1, 1), False), ("\ufffd", True), (None, False)],
+        ),
+        (pa.array([1], pa.duration("ns")), [("\ufffd", True)]),
         (pa.array([1.5, None]), [(1.5, False), (None, False)]),
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",

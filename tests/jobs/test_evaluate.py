@@ -7,19 +7,30 @@ import pytest
 from cluster.job import Job
 from cluster.prospect import examine
 from jobs.cli import OK, WRONG, guarded
-from jobs.evaluate import Score, exact_match, main
+from jobs.evaluate import Score, exact_match, main, readable
 from tests.fakes_cluster import Lines, job_config, write_prompts
+from tests.fakes_data import bad_utf8
 
 
 def test_white_space_is_normalised_and_nothing_else_is():
     texts = ["a  b\n", "a b", "A b", None, "", "7"]
     gold = ["a b", " a\tb ", "a b", "a b", "", 7]
-    assert exact_match(texts, gold) == {"overall": Score(4, 6)}
+    assert exact_match(texts, gold) == (Score(4, 6), {})
 
 
 def test_groups_are_scored_apart():
-    scores = exact_match(["x", "y", "x"], ["x", "x", "x"], ["easy", "hard", "hard"])
-    assert scores == {"overall": Score(2, 3), "easy": Score(1, 1), "hard": Score(1, 2)}
+    overall, scores = exact_match(["x", "y", "x"], ["x", "x", "x"], ["easy", "hard", "overall"])
+    assert overall == Score(2, 3)
+    assert scores == {"easy": Score(1, 1), "hard": Score(0, 1), "overall": Score(1, 1)}
+
+
+def test_a_gold_answer_that_cannot_be_read_is_a_wrong_answer():
+    text = readable(pa.chunked_array([bad_utf8(b"4", b"\xff", None)]))
+    assert exact_match(["4", "\ufffd", "x"], text)[0] == Score(1, 3)
+    nanoseconds = readable(pa.chunked_array([pa.array([1], pa.timestamp("ns"))]))
+    assert exact_match(["1970-01-01 00:00:00.000000001"], nanoseconds)[0] == Score(1, 1)
+    beyond = readable(pa.chunked_array([pa.array([2**60], pa.timestamp("s"))]))
+    assert exact_match(["\ufffd"], beyond)[0] == Score(0, 1)
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ import yaml
 
 from cluster import fingerprint
 from cluster.driver import Driver
+from cluster.errors import PlanError
 from cluster.event_log import EventLog
 from cluster.happenings import Finished, Happening, Loaded, Lost, Warned, as_record
 from cluster.parts import PartInfo, find_parts, read_part, write_empty_part
-from cluster.plan import save_plan
+from cluster.plan import load_plan, save_plan
 from cluster.pool import RayPool
 from cluster.progress import ProgressBoard
 from cluster.prospect import Prospect
@@ -102,7 +103,12 @@ class Job:
 
     def _begin(self, screen: Screen) -> None:
         fingerprint.save(self.storage, self.prospect.fingerprint)
-        save_plan(self.storage, self.plan)
+        if not save_plan(self.storage, self.plan) and load_plan(self.storage, self.prospect.listing.files) != self.plan:
+            raise PlanError(
+                f"another run began in {self.storage.place} at the same moment with other shards; start again to go on "
+                "with its shards, once it has ended"
+            )
+        self.storage.remove(SUCCESS)  # a part of a finished job was deleted: until it is back nothing is finished
         self.storage.replace(CONFIG, yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False).encode())
         self.log.add("run_started", {"shards": len(self.plan.shards), "done": len(self.done)})
         if self.done:

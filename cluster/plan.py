@@ -61,8 +61,8 @@ def make_plan(listing: Listing, input: InputConfig, output: OutputConfig, shard_
     return Plan(plan_shards(layouts, shard_rows, input.limit), schema)
 
 
-def save_plan(storage: Storage, plan: Plan) -> None:
-    """Save it once: a plan that stands is left alone."""
+def save_plan(storage: Storage, plan: Plan) -> bool:
+    """Save it once: a plan that stands is left alone. False = one stood."""
     shards = plan.shards
     columns = {
         "id": [shard.id for shard in shards],
@@ -78,7 +78,7 @@ def save_plan(storage: Storage, plan: Plan) -> None:
     schema = COLUMNS.with_metadata({SCHEMA_KEY: base64.b64encode(plan.schema.serialize().to_pybytes())})
     source = storage.scratch(".parquet")
     pq.write_table(pa.table(columns, schema=schema), source)
-    storage.create(PLAN, source)
+    return storage.create(PLAN, source)
 
 
 def load_plan(storage: Storage, files: Sequence[InputFile]) -> Plan | None:

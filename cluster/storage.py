@@ -63,6 +63,10 @@ class Storage(Protocol):
         """Write a small file whole, in place of what stood there."""
         ...
 
+    def remove(self, name: str) -> None:
+        """Take a name away; nothing happens where there is none."""
+        ...
+
 
 class LocalStorage:
     """A folder that every node sees. `link` is the system's call; a test passes one that refuses."""
@@ -123,6 +127,12 @@ class LocalStorage:
         source = self.scratch()
         source.write_bytes(data)
         self.overwrite(name, source)
+
+    def remove(self, name: str) -> None:
+        target = self.root / name
+        if target.exists():
+            target.unlink()
+            _sync_folder(target.parent)
 
     def clear_scratch(self) -> None:
         """Remove what writers that died left behind; only while no other writer is at work."""

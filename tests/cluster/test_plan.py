@@ -36,8 +36,8 @@ def test_a_saved_plan_comes_back_whole(tmp_path, storage):
 
 def test_a_plan_that_stands_is_not_cut_again(tmp_path, storage):
     write_parquet(tmp_path / "in" / "a.parquet", {"prompt": list("abcdefg")})
-    save_plan(storage, plan_of(tmp_path / "in", shard_rows=4))
-    save_plan(storage, plan_of(tmp_path / "in", shard_rows=1))
+    assert save_plan(storage, plan_of(tmp_path / "in", shard_rows=4))
+    assert not save_plan(storage, plan_of(tmp_path / "in", shard_rows=1))
     assert len(load_plan(storage, files(tmp_path / "in")).shards) == 2
 
 

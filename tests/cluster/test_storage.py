@@ -70,6 +70,13 @@ def test_replace_and_overwrite_take_the_place_of_what_stood(storage):
     assert storage.read("_run/state.json") == b"3"
 
 
+def test_what_is_removed_is_gone_and_may_be_removed_again(storage):
+    put(storage, "a/part", b"")
+    storage.remove("a/part")
+    storage.remove("a/part")
+    assert not storage.exists("a/part")
+
+
 def test_a_listing_names_what_lies_directly_in_a_folder(storage):
     for name in ("b", "a", "_run/pieces/x/1"):
         put(storage, name, b"")

@@ -1,0 +1,57 @@
+"""How a run begins, before Ray is asked for anything."""
+
+import pytest
+
+from cluster.errors import PlanError
+from cluster.job import Job
+from cluster.prospect import examine
+from cluster.runner import ShardRunner, Task
+from tests.fakes_cluster import Lines, echo_engine, job_config, snapshot, write_prompts
+
+
+class RayIsWanted(Exception):
+    pass
+
+
+def begin(job):
+    """Up to where workers would be started."""
+
+    def connect():
+        raise RayIsWanted
+
+    with pytest.raises(RayIsWanted):
+        job.run(connect, Lines())
+
+
+def decode(job, shards):
+    """What workers would do."""
+    task = Task(job.config, job.plan.schema, job.prospect.digest, "_run/probe", b"")
+    runner = ShardRunner(echo_engine(job.config), task, job.storage, "w")
+    for shard in shards:
+        runner.run(shard)
+
+
+def test_of_two_runs_that_begin_at_once_with_other_shards_the_second_is_refused(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", [f"number {i}" for i in range(12)])
+    first, same = (Job(examine(job_config(tmp_path, data))) for _ in range(2))
+    other = Job(examine(job_config(tmp_path, data, cluster__shard_rows=3)))
+    begin(first)
+    before = snapshot(tmp_path / "out")
+    with pytest.raises(PlanError, match=r"another run began in .*out .* with other shards; start again"):
+        other.run(lambda: pytest.fail("Ray was started"), Lines())
+    assert snapshot(tmp_path / "out") == before
+    begin(same)
+    again = Job(examine(job_config(tmp_path, data, cluster__shard_rows=3)))
+    assert again.plan == first.plan
+
+
+def test_a_finished_job_of_which_a_part_is_gone_is_not_marked_as_finished(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", [f"number {i}" for i in range(12)])
+    job = Job(examine(job_config(tmp_path, data)))
+    begin(job)
+    decode(job, job.plan.shards)
+    Job(examine(job.config)).run(lambda: pytest.fail("Ray was started"), Lines())
+    assert (tmp_path / "out" / "_SUCCESS").exists()
+    next((tmp_path / "out").glob("part-*")).unlink()
+    begin(Job(examine(job.config)))
+    assert not (tmp_path / "out" / "_SUCCESS").exists()

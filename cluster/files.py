@@ -6,6 +6,7 @@ file. Folder names like `lang=en` are part of a file's name and do not become co
 """
 
 import difflib
+import fnmatch
 import glob
 import hashlib
 import os
@@ -69,6 +70,23 @@ def list_input(paths: Sequence[str]) -> Listing:
     return Listing(sorted(files, key=lambda file: file.relative), sorted(strays))
 
 
+def would_list(path: str, file: str) -> bool:
+    """Whether `list_input` would find this file behind one entry of input.paths, if it existed."""
+    given = os.path.abspath(os.path.expanduser(path))
+    magic = re.search(r"[*?\[]", given)
+    if os.path.isdir(given):
+        root, pattern = os.path.realpath(given), ["**"]
+    elif magic is not None:
+        folder = os.path.dirname(given[: magic.start()])
+        root, pattern = os.path.realpath(folder), list(Path(os.path.relpath(given, folder)).parts)
+    else:
+        return False
+    names = Path(os.path.relpath(os.path.realpath(file), root)).parts
+    if names[0] == ".." or any(_hidden(name) for name in names):
+        return False
+    return any(_matches(pattern, names[:i]) for i in range(1, len(names) + 1))  # folders that match are walked
+
+
 def open_input(file: InputFile) -> pa.NativeFile:
     """Open a file for reading at random places."""
     return pa.OSFile(file.path, "rb")
@@ -93,6 +111,15 @@ def _reach(path: str) -> Iterator[tuple[str, str]]:
                 yield root, file
     else:
         raise PlanError(f"input path {given} does not exist{_neighbour(given)}")
+
+
+def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
+    """As `glob` matches a path, name by name; `**` stands for any number of them."""
+    if not pattern or not names:
+        return not names and all(part == "**" for part in pattern)
+    if pattern[0] == "**":
+        return _matches(pattern[1:], names) or _matches(pattern, names[1:])
+    return fnmatch.fnmatchcase(names[0], pattern[0]) and _matches(pattern[1:], names[1:])
 
 
 def _walk(folder: str) -> Iterator[str]:

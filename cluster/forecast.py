@@ -3,14 +3,12 @@
 from collections import Counter
 from dataclasses import dataclass
 
-import torch
-
 from cluster.prompts import PromptBuilder
 from cluster.prospect import Prospect
 from cluster.shard import Shard
 from cluster.table_io import RowReader
-from dllm_core.capacity import bytes_per_cell, capacity
-from dllm_core.models.load import bytes_of, describe
+from dllm_core.capacity import bytes_per_cell
+from dllm_core.models.load import bytes_of, dtype_of
 from dllm_core.signals import CHUNK_BYTES
 from dllm_core.text import TextCodec
 
@@ -37,9 +35,7 @@ class Forecast:
 
 
 def forecast(prospect: Prospect) -> Forecast:
-    config, model = prospect.config, describe(prospect.config.model.path)
-    sizes, dtype = config.engine, getattr(torch, config.model.dtype)
-    held = capacity(model.shape, dtype, sizes)
+    config, model, held = prospect.config, prospect.model, prospect.held
     builder = PromptBuilder(config.input, config.decode, TextCodec.load(config.model.path), held.width)
     reader, lengths, sampled = RowReader(prospect.plan.schema), [], 0
     refused: Counter[str] = Counter()
@@ -51,18 +47,18 @@ def forecast(prospect: Prospect) -> Forecast:
             if prompt.error is not None:
                 refused[prompt.error] += 1
     reader.close()
-    open_positions = sizes.slots * config.decode.block_length
+    open_positions = config.engine.slots * config.decode.block_length
     return Forecast(
         files=len(prospect.listing.files),
         rows=prospect.plan.rows,
         samples=config.decode.n,
         shards=len(prospect.plan.shards),
         workers=min(config.cluster.workers, len(prospect.plan.shards)),
-        slots=sizes.slots,
+        slots=config.engine.slots,
         width=held.width,
         positions=held.cells,
         weight_bytes=model.weight_bytes(config.model.dtype),
-        kv_bytes=held.cells * bytes_per_cell(model.shape, dtype),
+        kv_bytes=held.cells * bytes_per_cell(model.shape, dtype_of(config.model.dtype)),
         logit_bytes=min(open_positions * model.shape.vocab * bytes_of("float32"), CHUNK_BYTES),
         sampled=sampled,
         lengths=lengths,

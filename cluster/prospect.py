@@ -1,17 +1,16 @@
 """A job before it begins: its files listed, its settings checked, its plan made or read back, and nothing written."""
 
+import os
 from dataclasses import dataclass
-
-import torch
 
 from cluster import fingerprint
 from cluster.config import JobConfig
 from cluster.errors import PlanError
-from cluster.files import Listing, list_input
+from cluster.files import Listing, list_input, would_list
 from cluster.plan import Plan, load_plan, make_plan
 from cluster.storage import LocalStorage
-from dllm_core.capacity import capacity
-from dllm_core.models.load import describe
+from dllm_core.capacity import Capacity, capacity
+from dllm_core.models.load import ModelDescription, describe, dtype_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +20,8 @@ class Prospect:
     config: JobConfig
     storage: LocalStorage
     listing: Listing
+    model: ModelDescription
+    held: Capacity  # what one worker's engine holds
     fingerprint: fingerprint.Fingerprint
     plan: Plan
     begun: bool  # an earlier run wrote here
@@ -38,17 +39,38 @@ def refuse_urls(config: JobConfig) -> None:
             raise PlanError(f"{key} is {path}: object stores cannot be reached yet; give a path of the file system")
 
 
+def refuse_output_among_input(config: JobConfig) -> None:
+    """Parts would be listed as input by the next run, which then has another fingerprint than the first."""
+    part = os.path.join(config.output.path, f"part-0-0-0.{config.output.format}")
+    for path in config.input.paths:
+        if would_list(path, part):
+            raise PlanError(
+                f"output.path {config.output.path} lies where input.paths {path} looks for input, so that "
+                "results would be read as prompts; take a folder outside, or one whose name starts with _"
+            )
+
+
+def refuse_missing_template(config: JobConfig, model: ModelDescription) -> None:
+    if config.input.mode == "chat" and not model.has_template:
+        raise PlanError(
+            f"input.mode is chat, but the tokenizer of model.path {config.model.path} has no chat template; "
+            "set input.mode: raw"
+        )
+
+
 def examine(config: JobConfig) -> Prospect:
     """Check everything that can be checked without a worker. Raises ConfigError; writes nothing."""
     refuse_urls(config)
     if config.model.device == "cuda" and config.cluster.gpus == 0:  # Ray hides all GPUs from who asks for none
         raise PlanError("model.device is cuda, but cluster.gpus is 0: no worker would see a GPU; set cluster.gpus: 1")
+    refuse_output_among_input(config)
     model = describe(config.model.path)
-    capacity(model.shape, getattr(torch, config.model.dtype), config.engine)
+    refuse_missing_template(config, model)
+    held = capacity(model.shape, dtype_of(config.model.dtype), config.engine, guided=config.decode.guidance > 0)
     storage, listing = LocalStorage(config.output.path), list_input(config.input.paths)
     print_of = fingerprint.make_fingerprint(config, listing.files)
     begun = fingerprint.check(storage, print_of)
     plan = load_plan(storage, listing.files) if begun else None
     if plan is None:
         plan = make_plan(listing, config.input, config.output, config.cluster.shard_rows)
-    return Prospect(config, storage, listing, print_of, plan, begun)
+    return Prospect(config, storage, listing, model, held, print_of, plan, begun)

@@ -20,6 +20,7 @@ from cluster.reports import ShardReport, Tally, WorkerReport
 from cluster.screens import Facts, LineScreen
 from cluster.session import connect
 from cluster.shard import Shard
+from dllm_core.errors import ConfigError
 from dllm_core.request import Completion, Request
 from dllm_core.stats import EngineProgress
 from dllm_core.text import TextCodec
@@ -121,9 +122,7 @@ class FakeEngine:
             if not canvas:
                 return
             time.sleep(self.step_seconds)
-            done = self.answer(
-                canvas.pop()
-            )  # the last to come is the first to finish: order is not what callers rely on
+            done = self.answer(canvas.pop())  # the last to come is the first to finish: callers rely on no order
             was = self.counts
             self.counts = EngineProgress(
                 was.completed + 1,
@@ -175,6 +174,10 @@ def deadly_load(config: JobConfig) -> FakeEngine:
 
 def raising_load(config: JobConfig) -> FakeEngine:
     raise OSError("driver version is insufficient")
+
+
+def refusing_load(config: JobConfig) -> FakeEngine:
+    raise ConfigError("model.device is cuda, but torch sees no CUDA device here")
 
 
 MODEL = Path(__file__).parent.parent / "examples" / "tiny-llada"

@@ -20,7 +20,6 @@ from cluster.job import Job
 from cluster.prospect import examine
 from cluster.queue import GuiltyShards
 from cluster.session import connect
-from cluster.worker import load_engine
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import (
     Lines,
@@ -29,6 +28,7 @@ from tests.fakes_cluster import (
     echo_engine,
     job_config,
     raising_load,
+    refusing_load,
     slow_engine,
     snapshot,
     write_prompts,
@@ -178,9 +178,9 @@ def test_workers_that_die_while_loading_stop_the_job_after_three_and_blame_no_ro
 
 def test_a_configuration_that_only_a_worker_can_see_is_wrong_stops_the_job_at_once(tmp_path):
     data = write_prompts(tmp_path / "in.parquet", prompts(10))
-    config = job_config(tmp_path, data, decode__guidance=1.0, engine__slots=1)
-    with pytest.raises(ConfigError, match=r"^decode\.guidance takes two slots per request; engine\.slots is 1$"):
-        run(config, load_engine)
+    config = job_config(tmp_path, data)
+    with pytest.raises(ConfigError, match=r"^model\.device is cuda, but torch sees no CUDA device here$"):
+        run(config, refusing_load)
     assert events(config, "worker_lost") == []
 
 
@@ -192,12 +192,6 @@ def test_an_input_that_vanishes_after_planning_stops_the_job_at_once_and_is_name
     with pytest.raises(UnreadableInput, match=r"in\.parquet cannot be read as it was planned: .*No such file"):
         job.run(connect, Lines())
     assert events(config, "worker_lost") == []
-
-
-def test_a_gpu_model_for_workers_without_a_gpu_is_refused_before_anything_starts(tmp_path):
-    data = write_prompts(tmp_path / "in.parquet", prompts(1))
-    with pytest.raises(ConfigError, match=r"cluster\.gpus is 0: no worker would see a GPU; set cluster\.gpus: 1"):
-        examine(job_config(tmp_path, data, model__device="cuda"))
 
 
 def test_a_cluster_without_what_a_worker_asks_for_is_named(tmp_path):

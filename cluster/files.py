@@ -92,6 +92,19 @@ def open_input(file: InputFile) -> pa.NativeFile:
     return pa.OSFile(file.path, "rb")
 
 
+def check_size(file: InputFile) -> None:
+    """OSError where the file is gone or no longer as large as when it was listed."""
+    size = os.path.getsize(file.path)
+    if size != file.size:
+        raise OSError(f"it has {size} bytes now and had {file.size}")
+
+
+def check_footer(file: InputFile) -> None:
+    """OSError where a Parquet file has another footer than when it was listed."""
+    if _parquet_footer(file.path, file.size) != file.checksum:
+        raise OSError("its footer is another one now")
+
+
 def _reach(path: str) -> Iterator[tuple[str, str]]:
     """(root, file) for every file behind one entry of input.paths."""
     given = os.path.abspath(os.path.expanduser(path))

@@ -1,5 +1,6 @@
-"""Rows of a shard as an Arrow table, read with bounded memory: a block is decoded forwards, a thousand rows at a time
-at most.
+"""Rows of a shard as an Arrow table, read with bounded memory.
+
+A block is decoded forwards, a thousand rows at a time at most.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 
 from cluster import csv_rows, jsonl
 from cluster.errors import UnreadableInput
-from cluster.files import InputFile, open_input
+from cluster.files import InputFile, check_footer, check_size, open_input
 from cluster.layout import BUFFER, open_lines
 from cluster.shard import Shard
 
@@ -26,9 +27,7 @@ class RowBlock:
 
     table: pa.Table  # exactly shard.rows rows, in the plan's schema
     errors: dict[int, str] = field(default_factory=dict)  # place in the table -> why this row could not be read
-    bad_text: dict[int, frozenset[str]] = field(
-        default_factory=dict
-    )  # place -> columns whose text was mended with U+FFFD
+    bad_text: dict[int, frozenset[str]] = field(default_factory=dict)  # place -> columns that were mended with U+FFFD
 
 
 class RowReader:
@@ -40,8 +39,11 @@ class RowReader:
         self.cursor: BlockCursor | None = None
 
     def read(self, shard: Shard) -> RowBlock:
-        """Raises UnreadableInput where the file cannot be read as planned (gone, changed, damaged)."""
+        """Raises UnreadableInput where the file cannot be read as planned (gone, changed, damaged). An edit that keeps
+        the size is noticed only if it leaves no such rows: to hash all bytes would be to read the file twice.
+        """
         try:
+            check_size(shard.file)
             match shard.file.format:
                 case "parquet" | "arrow":
                     block = self._blocks(shard)
@@ -49,7 +51,7 @@ class RowReader:
                     block = self._jsonl(shard)
                 case "csv":
                     block = self._csv(shard)
-        except (OSError, pa.ArrowException, KeyError, TypeError, StopIteration) as error:
+        except (OSError, pa.ArrowException, LookupError, TypeError, ValueError, OverflowError, StopIteration) as error:
             self.close()
             raise UnreadableInput(shard.file.path, error) from error
         if block.table.num_rows != shard.rows:
@@ -101,9 +103,7 @@ class BlockCursor:
 
     def __init__(self, file: InputFile, batch_rows: int) -> None:
         self.file, self.batch_rows = file, batch_rows
-        self.source: _ParquetBlocks | _ArrowBlocks = (_ParquetBlocks if file.format == "parquet" else _ArrowBlocks)(
-            file
-        )
+        self.source = _ParquetBlocks(file) if file.format == "parquet" else _ArrowBlocks(file)
         self.block, self.at = -1, 0  # rows of the block before `at` are gone by
         self.batches: Iterator[pa.RecordBatch] = iter(())
         self.rest: pa.RecordBatch | None = None  # decoded and not yet taken
@@ -132,6 +132,7 @@ class BlockCursor:
 
 class _ParquetBlocks:
     def __init__(self, file: InputFile) -> None:
+        check_footer(file)
         self.parquet = pq.ParquetFile(  # streamed: without pre_buffer, with a buffer, no column chunk is held whole
             open_input(file), page_checksum_verification=True, pre_buffer=False, buffer_size=BUFFER
         )

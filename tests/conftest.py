@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
+settings.register_profile("shared", deadline=None)  # a machine that others use as well keeps no deadline
+settings.load_profile("shared")
 torch.set_num_threads(1)  # the tensors are tiny, and threads that wait for each other slow a busy machine down
 
 TINY_LLADA = Path(__file__).parent.parent / "examples" / "tiny-llada"

@@ -87,7 +87,7 @@ class Job:
         """
         output, prompt = self.config.output, self.config.input.prompt_column
         ours = [output.column_prefix + name for name in ("request_id", "generated_text", "error")]
-        names = [*ours, prompt] if prompt in self.plan.schema.names else ours
+        names = [*ours, *(name for name in self.plan.schema.names if name == prompt)]
         rows: list[dict[str, Any]] = []
         for shard in self.plan.shards[:count]:
             if len(rows) < count:

@@ -118,6 +118,8 @@ class Driver:
         self.deaths += 1
         if self.deaths < self.config.max_deaths:
             return
+        if not self.ready and self.deaths < self.config.max_deaths + len(self.loading):
+            return  # those that still load may fare better, on another node for instance
         if not self.ready:
             raise NoWorkers(
                 f"{self.deaths} workers in a row died while loading; the last one: {one_line(cause)}"

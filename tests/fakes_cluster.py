@@ -49,8 +49,10 @@ class FakePool:
 
     deadly: set[str] = field(default_factory=set)  # ids of shards that kill who decodes them
     dies_after: dict[str, int] = field(default_factory=dict)  # worker -> shards it finishes before it dies
-    load_causes: deque[BaseException | None] = field(default_factory=deque)  # one per start; None or none left: loads
+    load_causes: deque[BaseException | None] = field(default_factory=deque)  # one per worker up; None, none left: loads
+    raises: dict[str, BaseException] = field(default_factory=dict)  # shard id -> what its worker's run() raises
     stuck: set[int] = field(default_factory=set)  # starts (from 1) that never come up
+    slow: dict[int, float] = field(default_factory=dict)  # start (from 1) -> seconds it takes, not `load_seconds`
     clock: FakeClock = field(default_factory=FakeClock)
     load_seconds: float = 0.0
     lacks: str = ""
@@ -66,7 +68,7 @@ class FakePool:
         self.started += 1
         worker = f"w{self.started}"
         if self.started not in self.stuck:
-            self.loading.append((worker, self.clock.now + self.load_seconds))
+            self.loading.append((worker, self.clock.now + self.slow.get(self.started, self.load_seconds)))
         return worker
 
     def give(self, worker: str, shard: Shard) -> None:
@@ -75,8 +77,9 @@ class FakePool:
 
     def wait(self, seconds: float) -> Loaded | Finished | Lost | None:
         self.clock.now += 1.0
-        if self.loading and self.loading[0][1] < self.clock.now:
-            worker, _ = self.loading.popleft()
+        if (up := next((each for each in self.loading if each[1] < self.clock.now), None)) is not None:
+            self.loading.remove(up)
+            worker, _ = up
             cause = self.load_causes.popleft() if self.load_causes else None
             if cause is not None:
                 return Lost(worker, cause)
@@ -89,6 +92,8 @@ class FakePool:
         worker = busy[self.turn % len(busy)]
         shard = self.hands[worker][0]
         finished = sum(owner == worker for owner, _ in self.decoded)
+        if shard.id in self.raises:
+            return Lost(worker, self.raises[shard.id])
         if shard.id in self.deadly or finished == self.dies_after.get(worker):
             return Lost(worker, RuntimeError(f"killed at {shard.id}"))
         self.hands[worker].popleft()

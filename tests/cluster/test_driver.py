@@ -116,17 +116,34 @@ def test_workers_that_never_load_leave_the_work_to_those_that_did():
     assert pool.started == 4
 
 
-@pytest.mark.parametrize(
-    "cause",
-    [ConfigError("model.path has no weights"), UnreadableInput("/in.parquet", "bad page")],
-    ids=["config", "input"],
-)
-def test_what_every_worker_would_say_stops_the_job_at_once_with_its_own_message(cause):
-    pool = FakePool(load_causes=deque([cause]))
-    with pytest.raises(type(cause)) as raised:
+def test_deaths_while_others_still_load_do_not_end_the_job():
+    pool = FakePool(load_causes=deque([OSError("bad node")] * 3), slow={1: 30.0}, stuck={5})
+    happened = drive(pool, make_shards(9), workers=2)
+    assert [lost.worker for lost in kinds(happened, Lost)] == ["w2", "w3", "w4"]
+    assert {worker for worker, _ in pool.decoded} == {"w1"}
+
+
+def test_so_many_deaths_that_those_that_still_load_will_fare_no_better_end_it():
+    pool = FakePool(load_causes=deque([OSError("bad driver")] * 9), slow={1: 30.0})
+    with pytest.raises(NoWorkers, match="4 workers in a row died while loading; the last one: OSError: bad driver"):
+        drive(pool, make_shards(9), workers=2)
+    assert pool.clock.now < 30
+
+
+def test_a_wrong_configuration_stops_the_job_at_once_with_its_own_message():
+    pool = FakePool(load_causes=deque([ConfigError("model.path has no weights")]))
+    with pytest.raises(ConfigError, match=r"^model\.path has no weights$"):
         drive(pool, make_shards(4))
-    assert raised.value is cause
     assert pool.decoded == []
+
+
+def test_an_input_that_cannot_be_read_stops_the_job_at_once_and_blames_no_neighbour():
+    shards = make_shards(30)
+    pool = FakePool(raises={shards[7].id: UnreadableInput("/data/a.parquet", "bad page")})
+    with pytest.raises(UnreadableInput, match=r"a\.parquet cannot be read as it was planned: bad page"):
+        drive(pool, shards)
+    assert pool.dropped == []
+    assert pool.started == 3
 
 
 def test_a_cluster_without_room_stops_the_job_in_time_and_names_what_is_missing():

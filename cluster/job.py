@@ -125,7 +125,7 @@ class Job:
         queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples)
         task = Task(config, self.plan.schema, self.prospect.digest, PROBE, probe)
         pool = RayPool(task, self.make_engine)
-        board = ProgressBoard(self.plan.rows * samples, self._done_before(), config.cluster, screen)
+        board = ProgressBoard(self.plan.rows * samples, *self._done_before(), config.cluster, screen)
         if lacks := pool.missing():
             self._note(Warned("cluster_too_small", lacks), screen)
         looked = 0.0
@@ -157,11 +157,11 @@ class Job:
                 self.workers_lost += 1
         self.log.add(*as_record(happening))
 
-    def _done_before(self) -> Tally:
-        """What progress starts from; of parts that nobody has counted yet only the rows, until the end."""
+    def _done_before(self) -> tuple[Tally, int]:
+        """What progress starts from; of parts that nobody has counted yet only the number of rows, until the end."""
         counted = self._all_reports(read_parts=False)
         rest = sum(part.requests for shard, part in self.done.items() if shard not in counted)
-        return summed(counted.values()) + Tally(rows=rest)
+        return summed(counted.values()), rest
 
     def _all_reports(self, read_parts: bool) -> dict[str, ShardReport]:
         """Of this run and of earlier ones; what no earlier run has counted is counted from its part."""

@@ -21,12 +21,16 @@ class ProgressBoard:
         self,
         total: int,
         before: Tally,
+        uncounted: int,
         config: ClusterConfig,
         screen: Screen,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """total: rows of the result; before: what earlier runs did."""
-        self.total, self.tally, self.config, self.screen, self.clock = total, before, config, screen, clock
+        """total: rows of the result; before: what earlier runs did; uncounted: rows of theirs of which no more is known
+        than that they are done.
+        """
+        self.total, self.tally, self.uncounted = total, before, uncounted
+        self.config, self.screen, self.clock = config, screen, clock
         self.alive: set[str] = set()
         self.moved: dict[str, tuple[float, WorkerProgress]] = {}  # worker -> since when it has looked like this
         self.stalled: set[str] = set()
@@ -52,7 +56,7 @@ class ProgressBoard:
     def turn(self, progress: Mapping[str, WorkerProgress], busy: Mapping[str, str]) -> list[Warned]:
         """busy: worker -> what it holds, in words. Returns the warnings that are new."""
         now = self.clock()
-        rows = min(self.total, self.tally.rows + sum(seen.open_rows for seen in progress.values()))
+        rows = min(self.total, self.tally.rows + self.uncounted + sum(seen.open_rows for seen in progress.values()))
         tokens = self.tally.answer_tokens + sum(seen.open_tokens for seen in progress.values())
         if not self.alive:
             self.samples.clear()  # waiting for workers says nothing of their speed

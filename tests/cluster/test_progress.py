@@ -12,9 +12,9 @@ from cluster.screens import BarScreen, Facts, LineScreen, clock_time
 from tests.fakes_cluster import FakeClock, Lines, make_shards
 
 
-def board(total=100, before=Tally(), **config):  # noqa: B008  # frozen
+def board(total=100, before=Tally(), uncounted=0, **config):  # noqa: B008  # frozen
     clock, screen = FakeClock(), Lines()
-    made = ProgressBoard(total, before, ClusterConfig(**config), screen, clock)
+    made = ProgressBoard(total, before, uncounted, ClusterConfig(**config), screen, clock)
     made.note(Loaded("w", WorkerReport("host/actor", 7, 64, 1.5)))
     return made, clock, screen
 
@@ -53,7 +53,7 @@ def test_old_speed_is_forgotten():
 
 def test_waiting_for_workers_does_not_count_as_slowness():
     clock, screen = FakeClock(), Lines()
-    made = ProgressBoard(100, Tally(), ClusterConfig(), screen, clock)
+    made = ProgressBoard(100, Tally(), 0, ClusterConfig(), screen, clock)
     for second in range(30):
         clock.now = float(second)
         made.turn({}, {})
@@ -107,6 +107,13 @@ def test_many_empty_or_cut_answers_are_warned_of_once():
     ]
     made.note(finished(100, 10, empty=50))
     assert made.turn({}, {}) == []
+
+
+def test_rows_of_which_nothing_is_known_are_done_but_no_part_of_a_share():
+    made, _, screen = board(total=2000, uncounted=1000)
+    made.note(finished(100, 10, empty=50))
+    assert [warning.message for warning in made.turn({}, {})] == ["so far 50 of 100 answers (50%) are empty"]
+    assert screen.shown[-1].rows == 1100
 
 
 def test_lines_come_at_their_interval():

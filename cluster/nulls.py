@@ -22,7 +22,7 @@ def check_not_all_null(column: str, schema: pa.Schema, layouts: Sequence[FileLay
 
 
 def _holds_value(layout: FileLayout, column: str) -> bool:
-    if pa.types.is_null(layout.schema.field(column).type) if column in layout.schema.names else True:
+    if column not in layout.schema.names or pa.types.is_null(layout.schema.field(column).type):
         return False
     match layout.file.format:
         case "parquet":

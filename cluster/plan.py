@@ -1,5 +1,6 @@
-"""The plan of a job: input files checked, one schema for all, and the list of shards, as saved in
-`_run/shards.parquet`.
+"""The plan of a job: input files checked, one schema for all, and the list of shards.
+
+It is saved once, in `_run/shards.parquet`, and read back by every later run.
 """
 
 import base64

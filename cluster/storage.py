@@ -15,13 +15,8 @@ from typing import Protocol
 import pyarrow as pa
 
 SCRATCH = "_run/tmp"
-NO_LINKS = {
-    errno.EPERM,
-    errno.EOPNOTSUPP,
-    errno.ENOTSUP,
-    errno.ENOSYS,
-    errno.EMLINK,
-}  # what file systems without them answer
+# What file systems without hard links answer.
+NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
 class Storage(Protocol):

@@ -1,6 +1,7 @@
 """The engine's one thread: many callers, one queue, and nobody left waiting."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,6 +13,13 @@ from dllm_core.request import Completion, Request
 
 def requests(name: str, count: int) -> list[Request]:
     return [Request(f"{name}/{i}", [i], 4) for i in range(count)]
+
+
+def wait_until_queued(thread: EngineThread, count: int) -> None:
+    deadline = time.monotonic() + 10.0
+    while len(thread.calls) < count:
+        assert time.monotonic() < deadline, f"{len(thread.calls)} of {count} requests were queued in time"
+        time.sleep(0.005)
 
 
 class Engine:
@@ -53,8 +61,7 @@ def test_the_canvas_stays_full_while_one_shard_ends_and_the_next_begins():
     thread = EngineThread(engine)
     with ThreadPoolExecutor(2) as callers:
         calls = [callers.submit(thread.decode, requests(name, 6)) for name in ("a", "b")]
-        while len(thread.calls) < 12:
-            pass
+        wait_until_queued(thread, 12)
         engine.gate.set()
     assert all(call.result() for call in calls)
     assert engine.held[:10] == [3] * 10
@@ -66,8 +73,7 @@ def test_an_exception_in_the_thread_reaches_every_waiting_and_every_later_call()
     thread = EngineThread(engine)
     with ThreadPoolExecutor(3) as callers:
         calls = [callers.submit(thread.decode, requests(name, 2)) for name in ("a", "b", "c")]
-        while len(thread.calls) < 6:
-            pass
+        wait_until_queued(thread, 6)
         engine.gate.set()
         failures = [call.exception(timeout=10) for call in calls]
     assert any(failures)
@@ -103,8 +109,7 @@ def test_closing_ends_the_thread_and_tells_who_waits():
     thread = EngineThread(engine)
     with ThreadPoolExecutor(1) as callers:
         call = callers.submit(thread.decode, requests("a", 9))
-        while len(thread.calls) < 9:
-            pass
+        wait_until_queued(thread, 9)
         thread.close()
         engine.gate.set()
         with pytest.raises(EngineError, match="closed"):

@@ -52,9 +52,8 @@ def test_a_row_that_never_became_a_request_has_its_error_and_no_counts(path):
 
 
 def test_a_request_that_failed_keeps_what_was_counted(path):
-    row = result(path, lambda id: Completion.failed(id, "logits are NaN", forwards=3, decode_seconds=0.5)).to_pylist()[
-        2
-    ]
+    failed = {"finish_reason": "error", "error": "logits are NaN", "forwards": 3, "decode_seconds": 0.5}
+    row = result(path, lambda id: Completion(id, [], "", **failed)).to_pylist()[2]
     assert (row["error"], row["finish_reason"], row["generated_text"], row["generated_tokens"]) == (
         "logits are NaN", "error", None, None,
     )  # fmt: skip

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from cluster.storage import Storage
+from cluster.writing.storage import Storage
 
 NAME = "_run/events.jsonl"
 

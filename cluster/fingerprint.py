@@ -12,8 +12,8 @@ from typing import Any
 
 from cluster.config import JobConfig
 from cluster.errors import FingerprintChanged, OutputTaken, PlanError
-from cluster.files import InputFile
-from cluster.storage import Storage
+from cluster.reading.files import InputFile
+from cluster.writing.storage import Storage
 
 NAME = "_run/fingerprint.json"
 MODEL_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".safetensors"}  # weights, config, tokenizer, chat template

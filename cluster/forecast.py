@@ -3,10 +3,10 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from cluster.prompts import PromptBuilder
 from cluster.prospect import Prospect
+from cluster.reading.prompts import PromptBuilder
+from cluster.reading.table_io import RowReader
 from cluster.shard import Shard
-from cluster.table_io import RowReader
 from dllm_core.capacity import bytes_per_cell
 from dllm_core.models.load import bytes_of, dtype_of
 from dllm_core.signals import CHUNK_BYTES

@@ -12,26 +12,26 @@ from typing import Any
 import yaml
 
 from cluster import fingerprint
-from cluster.driver import Driver
 from cluster.errors import PlanError
 from cluster.event_log import EventLog
-from cluster.happenings import Finished, Happening, Loaded, Lost, Warned, as_record
-from cluster.parts import PartInfo, find_parts, read_part, write_empty_part
 from cluster.plan import load_plan, save_plan
-from cluster.pool import RayPool
 from cluster.progress import ProgressBoard
 from cluster.prospect import Prospect
-from cluster.queue import ShardQueue
+from cluster.reading.text import plain_values
 from cluster.reports import ShardReport, Tally
-from cluster.runner import Task
 from cluster.schema import output_schema
 from cluster.screens import Screen
 from cluster.shard import Shard
 from cluster.stopping import Stopped
 from cluster.summary import SUCCESS, SUMMARY, RunFacts, Summary, load_stats, save_stats, summed
-from cluster.tally import tally
-from cluster.text import plain_values
-from cluster.worker import EngineFactory, load_engine
+from cluster.work.driver import Driver
+from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, as_record
+from cluster.work.pool import RayPool
+from cluster.work.queue import ShardQueue
+from cluster.work.runner import Task
+from cluster.work.worker import EngineFactory, load_engine
+from cluster.writing.parts import PartInfo, find_parts, read_part, write_empty_part
+from cluster.writing.tally import tally
 
 CONFIG = "_run/config.yaml"
 PROBE = "_run/probe"  # another content in every run, so that no node takes an old copy for the driver's folder

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 
 from cluster.config import InputConfig, OutputConfig
 from cluster.errors import PlanError
-from cluster.files import InputFile, Listing
-from cluster.layout import read_layout
-from cluster.nulls import check_not_all_null
-from cluster.prompt_source import template_columns
+from cluster.reading.files import InputFile, Listing
+from cluster.reading.layout import read_layout
+from cluster.reading.nulls import check_not_all_null
+from cluster.reading.prompt_source import template_columns
 from cluster.schema import check_columns, common_schema, locate, output_schema
 from cluster.shard import Shard, plan_shards
-from cluster.storage import Storage
+from cluster.writing.storage import Storage
 
 PLAN = "_run/shards.parquet"
 SCHEMA_KEY = b"input_schema"  # the input's schema, serialized and base64, in the metadata of the plan's file

@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from cluster.config import ClusterConfig
-from cluster.happenings import Finished, Happening, Loaded, Lost, Warned, one_line
 from cluster.reports import Tally, WorkerProgress
 from cluster.screens import Facts, Screen
 from cluster.summary import notable
+from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, one_line
 
 WINDOW = 60.0  # seconds over which speed is measured
 JUDGED = 100  # rows before shares of them mean anything

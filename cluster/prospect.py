@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from cluster import fingerprint
 from cluster.config import JobConfig
 from cluster.errors import PlanError
-from cluster.files import Listing, list_input, would_list
 from cluster.plan import Plan, load_plan, make_plan
-from cluster.storage import LocalStorage
+from cluster.reading.files import Listing, list_input, would_list
+from cluster.writing.storage import LocalStorage
 from dllm_core.capacity import Capacity, capacity
 from dllm_core.models.load import ModelDescription, describe, dtype_of
 

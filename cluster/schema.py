@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster import jsonl
 from cluster.config import InputConfig, OutputConfig
 from cluster.errors import PlanError
-from cluster.layout import FileLayout
-from cluster.text import is_text
+from cluster.reading import jsonl
+from cluster.reading.layout import FileLayout
+from cluster.reading.text import is_text
 
 OUTPUT_FIELDS = pa.schema(
     [

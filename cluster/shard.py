@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from cluster.files import InputFile
-from cluster.layout import Block, FileLayout
+from cluster.reading.files import InputFile
+from cluster.reading.layout import Block, FileLayout
 
 ID_BYTES = 10  # a million shards share an id with a probability of 4e-13
 
@@ -27,7 +27,7 @@ class Shard:
 
     def cut(self, start: int, stop: int) -> "Shard":
         """A piece of this shard, rows [start, stop) of the file. It keeps the id: its result has no name in the
-        output folder (see `pieces.py`).
+        output folder (see `writing/pieces.py`).
         """
         if not self.start <= start < stop <= self.stop:
             raise ValueError(

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from cluster.reports import ShardReport, Tally
 from cluster.shard import Shard
-from cluster.storage import Storage
+from cluster.writing.storage import Storage
 
 SUMMARY = "_run/summary.json"
 STATS = "_run/shard_stats.parquet"

@@ -21,8 +21,8 @@ import yaml
 
 from cluster.config import JobConfig
 from cluster.job import CONFIG
+from cluster.reading.text import plain_values
 from cluster.summary import SUCCESS
-from cluster.text import plain_values
 from dllm_core.errors import ConfigError
 from jobs.cli import OK, guarded
 

@@ -19,8 +19,8 @@ from cluster.forecast import forecast
 from cluster.job import Job
 from cluster.prospect import examine
 from cluster.screens import BarScreen, LineScreen, Screen
-from cluster.session import connect, disconnect
 from cluster.stopping import StopSwitch
+from cluster.work.session import connect, disconnect
 from jobs.cli import OK, ROW_ERRORS, Asked, guarded, parse
 from jobs.outcome import outcome_text
 from jobs.place import placed, submitted

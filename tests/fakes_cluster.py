@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.config import JobConfig
-from cluster.files import InputFile
-from cluster.happenings import Finished, Loaded, Lost
 from cluster.job import Job
 from cluster.prospect import examine
+from cluster.reading.files import InputFile
 from cluster.reports import ShardReport, Tally, WorkerReport
 from cluster.screens import Facts, LineScreen
-from cluster.session import connect
 from cluster.shard import Shard
+from cluster.work.happenings import Finished, Loaded, Lost
+from cluster.work.session import connect
 from dllm_core.errors import ConfigError
 from dllm_core.request import Completion, Request
 from dllm_core.stats import EngineProgress

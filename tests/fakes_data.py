@@ -10,10 +10,10 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from cluster.config import InputConfig, OutputConfig
-from cluster.files import list_input
 from cluster.plan import Plan, make_plan
-from cluster.prompts import PromptBuilder, RowPrompt
-from cluster.table_io import RowBlock, RowReader
+from cluster.reading.files import list_input
+from cluster.reading.prompts import PromptBuilder, RowPrompt
+from cluster.reading.table_io import RowBlock, RowReader
 from dllm_core.config import DecodeConfig
 from dllm_core.errors import RequestError
 from dllm_core.request import Completion

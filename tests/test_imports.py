@@ -125,7 +125,7 @@ def test_the_rule_catches_what_it_forbids(path: str, source: str, found: list[st
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("jobs/a.py", "import cluster.driver, dllm_core.engine, kernels.noise, os"),
+        ("jobs/a.py", "import cluster.work.driver, dllm_core.engine, kernels.noise, os"),
         ("cluster/s3.py", "import boto3, ray"),
         (
             "dllm_core/cache/a.py",

@@ -5,7 +5,7 @@ import pytest
 from cluster.errors import PlanError
 from cluster.job import Job
 from cluster.prospect import examine
-from cluster.runner import ShardRunner, Task
+from cluster.work.runner import ShardRunner, Task
 from tests.fakes_cluster import Lines, echo_engine, job_config, snapshot, write_prompts
 
 

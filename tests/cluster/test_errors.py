@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.driver import NoWorkers
 from cluster.errors import FingerprintChanged, ForeignFile, OutputTaken, PlanError, UnreadableInput
-from cluster.queue import Guilt, GuiltyShards
+from cluster.work.driver import NoWorkers
+from cluster.work.queue import Guilt, GuiltyShards
 from dllm_core.errors import ConfigError, DriftlineError, NoProgress, PromptTooLong, RequestError
 from tests.fakes_cluster import make_shards
 

@@ -6,9 +6,9 @@ import pytest
 
 from cluster.config import JobConfig
 from cluster.errors import FingerprintChanged, OutputTaken, PlanError
-from cluster.files import list_input
 from cluster.fingerprint import END, NAME, WHOLE, check, digest, make_fingerprint, save
-from cluster.storage import LocalStorage
+from cluster.reading.files import list_input
+from cluster.writing.storage import LocalStorage
 from tests.fakes_data import write_parquet
 
 

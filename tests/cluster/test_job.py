@@ -14,12 +14,12 @@ import pytest
 import ray
 
 from cluster import fingerprint
-from cluster.driver import NoWorkers
 from cluster.errors import FingerprintChanged, UnreadableInput
 from cluster.job import Job
 from cluster.prospect import examine
-from cluster.queue import GuiltyShards
-from cluster.session import connect
+from cluster.work.driver import NoWorkers
+from cluster.work.queue import GuiltyShards
+from cluster.work.session import connect
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import (
     Lines,

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from cluster.errors import PlanError
-from cluster.files import list_input
 from cluster.plan import load_plan, save_plan
-from cluster.storage import LocalStorage
+from cluster.reading.files import list_input
+from cluster.writing.storage import LocalStorage
 from tests.fakes_data import plan_of, read_all, write_jsonl, write_parquet
 
 

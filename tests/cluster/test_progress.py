@@ -5,10 +5,10 @@ import io
 from rich.console import Console
 
 from cluster.config import ClusterConfig
-from cluster.happenings import Finished, Loaded, Lost
 from cluster.progress import ProgressBoard
 from cluster.reports import ShardReport, Tally, WorkerProgress, WorkerReport
 from cluster.screens import BarScreen, Facts, LineScreen, clock_time
+from cluster.work.happenings import Finished, Loaded, Lost
 from tests.fakes_cluster import FakeClock, Lines, make_shards
 
 

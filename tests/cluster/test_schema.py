@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from cluster.errors import PlanError
-from cluster.files import list_input
 from cluster.plan import make_plan
+from cluster.reading.files import list_input
 from cluster.schema import OUTPUT_FIELDS, locate, output_schema
 from tests.fakes_data import input_config, output_config, plan_of, read_all, write_arrow, write_jsonl, write_parquet
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.files import InputFile, list_input
-from cluster.layout import Block, FileLayout
+from cluster.reading.files import InputFile, list_input
+from cluster.reading.layout import Block, FileLayout
 from cluster.shard import plan_shards
 from tests.fakes_data import plan_of, write_parquet
 

@@ -6,8 +6,8 @@ import pytest
 
 from cluster.event_log import EventLog
 from cluster.reports import ShardReport, Tally
-from cluster.storage import LocalStorage
 from cluster.summary import RunFacts, Summary, load_stats, notable, save_stats, summed
+from cluster.writing.storage import LocalStorage
 from tests.fakes_cluster import make_shards
 
 TEN = Tally(10, 1, 2, 300, 70, 20, 5, 1000, 1.5, {"eos": 6, "length": 3, "error": 1})

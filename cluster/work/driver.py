@@ -1,0 +1,147 @@
+"""The driver: keep every worker busy and a little ahead, replace the dead, and stop when nothing will come of it.
+
+Retry policy lives here and in the queue it asks, nowhere else. Knows nothing of Ray: `WorkerPool` is what it needs of a
+cluster, and tests give it a pool of fakes.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from cluster.config import ClusterConfig
+from cluster.errors import UnreadableInput
+from cluster.shard import Shard
+from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, one_line
+from cluster.work.queue import GuiltyShards, ShardQueue
+from dllm_core.errors import ConfigError, DriftlineError
+
+TURN = 1.0  # seconds the driver waits for news before it looks at the clock again
+FRUITLESS = 5  # deaths per place, in a row and without a shard finished, that no two or three bad shards explain
+
+
+class NoWorkers(DriftlineError):
+    """No worker can be had: they die while they load, or the cluster has no room for them."""
+
+
+class WorkerPool(Protocol):
+    def start(self) -> str:
+        """Begin to start a worker; its name. `wait` tells how it went."""
+        ...
+
+    def give(self, worker: str, shard: Shard) -> None: ...
+
+    def wait(self, seconds: float) -> Loaded | Finished | Lost | None:
+        """The next thing to happen, in order of completion; None if nothing does for that long."""
+        ...
+
+    def drop(self, worker: str) -> None:
+        """Make sure that this worker is gone and never heard of again."""
+        ...
+
+    def missing(self) -> str:
+        """What a worker asks for and the cluster does not have, as a sentence; empty if it has everything."""
+        ...
+
+
+class Driver:
+    def __init__(
+        self, pool: WorkerPool, queue: ShardQueue, config: ClusterConfig, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.pool, self.queue, self.config, self.clock = pool, queue, config, clock
+        self.places = config.workers  # workers wanted; fewer once a place has proved deadly
+        self.ready: set[str] = set()
+        self.loading: dict[str, float] = {}  # worker -> when it was started
+        self.late: set[str] = set()  # loading workers that a warning has named
+        self.deaths = 0  # in a row, while loading
+        self.fruitless = 0  # deaths in a row of loaded workers, with no shard finished by anybody in between
+        self.last_ready = clock()  # when a loaded worker was last there
+
+    def run(self) -> Iterator[Happening | None]:
+        """Everything that happens until all shards are finished; None whenever a turn has passed."""
+        while self.queue.remain():
+            self._fill_places()
+            self._feed()
+            if (happening := self.pool.wait(TURN)) is not None:
+                yield from self._note(happening)
+            yield from self._watch_the_clock()
+            yield None
+        if self.queue.guilty:
+            raise GuiltyShards(self.queue.guilty)
+
+    def _fill_places(self) -> None:
+        while len(self.ready) + len(self.loading) < min(self.places, len(self.queue)):
+            self.loading[self.pool.start()] = self.clock()
+
+    def _feed(self) -> None:
+        """One shard each in turn, so that nobody takes two while another has none."""
+        hungry = sorted(self.ready, key=lambda worker: len(self.queue.holds(worker)))
+        while hungry:
+            still = []
+            for worker in hungry:
+                if (shard := self.queue.next_for(worker)) is not None:
+                    self.pool.give(worker, shard)
+                    still.append(worker)
+            hungry = still
+
+    def _note(self, happening: Loaded | Finished | Lost) -> Iterator[Happening]:
+        match happening:
+            case Loaded(worker):
+                del self.loading[worker]
+                self.ready.add(worker)
+                self.deaths = 0
+                yield happening
+            case Finished(worker, shard):
+                self.queue.finish(worker, shard)
+                self.fruitless = 0
+                yield happening
+            case Lost(worker, cause):
+                if isinstance(cause, ConfigError | UnreadableInput):  # every other worker would say the same
+                    raise cause
+                self.pool.drop(worker)
+                if worker in self.ready:
+                    self.ready.remove(worker)
+                    yield Lost(worker, cause, self.queue.lose(worker, one_line(cause)))
+                    self._stop_if_fruitless(cause)
+                else:
+                    del self.loading[worker]
+                    yield happening
+                    yield from self._count_death(cause)
+
+    def _stop_if_fruitless(self, cause: BaseException) -> None:
+        self.fruitless += 1
+        if self.fruitless >= FRUITLESS * max(2, self.places):
+            raise NoWorkers(
+                f"{self.fruitless} workers in a row died before any finished a shard; the last one: {one_line(cause)}"
+            ) from cause
+
+    def _count_death(self, cause: BaseException) -> Iterator[Happening]:
+        self.deaths += 1
+        if self.deaths < self.config.max_deaths:
+            return
+        if not self.ready and self.deaths < self.config.max_deaths + len(self.loading):
+            return  # those that still load may fare better, on another node for instance
+        if not self.ready:
+            raise NoWorkers(
+                f"{self.deaths} workers in a row died while loading; the last one: {one_line(cause)}"
+            ) from cause
+        self.places, self.deaths = max(1, self.places - 1), 0
+        yield Warned(
+            "fewer_workers",
+            f"{self.config.max_deaths} workers in a row died while loading, the last one with {one_line(cause)}; "
+            f"going on with {self.places}",
+        )
+
+    def _watch_the_clock(self) -> Iterator[Happening]:
+        now, limit = self.clock(), self.config.start_timeout
+        if self.ready:
+            self.last_ready = now
+        elif now - self.last_ready > limit:
+            reason = self.pool.missing() or "the cluster has room for it, so loading itself takes longer"
+            raise NoWorkers(f"no worker was ready within cluster.start_timeout, {limit:g} s: {reason}")
+        for worker, since in self.loading.items():
+            if now - since > limit and worker not in self.late:
+                self.late.add(worker)
+                reason = self.pool.missing() or "still loading"
+                yield Warned(
+                    "late_worker", f"worker {worker} is not ready after {limit:g} s: {reason}; the others go on"
+                )

@@ -1,0 +1,109 @@
+"""The driver's workers as Ray actors: start them, hand them shards, say in order of completion what became of it.
+
+Knows no policy of retries: a call that fails, however, makes its worker a lost one.
+"""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+import ray
+from ray import ObjectRef
+from ray.exceptions import RayError, RayTaskError
+
+from cluster.reports import WorkerProgress
+from cluster.shard import Shard
+from cluster.work.happenings import Finished, Loaded, Lost
+from cluster.work.queue import MOST_HELD
+from cluster.work.runner import Task
+from cluster.work.worker import EngineFactory, GenerationWorker
+from dllm_core.errors import DriftlineError
+
+
+class WorkerDied(DriftlineError):
+    """A lost worker, with the one line of Ray's message that says why."""
+
+    @classmethod
+    def of(cls, error: RayError) -> Self:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        return cls(next((line for line in lines if line.startswith("The actor is dead because")), lines[0]))
+
+
+class RayPool:
+    def __init__(self, task: Task, make_engine: EngineFactory) -> None:
+        self.task, self.make_engine = task, make_engine
+        self.demand = {"CPU": task.config.cluster.cpus, "GPU": task.config.cluster.gpus}
+        self.actors: dict[str, Any] = {}  # Ray gives their methods a `remote` that no type checker sees
+        # a call -> worker, and its shard; None for load()
+        self.pending: dict[ObjectRef[Any], tuple[str, Shard | None]] = {}
+        self.asked: dict[ObjectRef[WorkerProgress], str] = {}  # calls of progress()
+        self.seen: dict[str, WorkerProgress] = {}  # the latest answers
+        self.numbers = itertools.count(1)
+
+    def start(self) -> str:
+        name = f"worker-{next(self.numbers)}"
+        remote: Any = ray.remote  # its types know no concurrency groups
+        as_actor = remote(
+            num_cpus=self.demand["CPU"], num_gpus=self.demand["GPU"], max_restarts=0, max_task_retries=0,
+            max_concurrency=MOST_HELD, concurrency_groups={"control": 1},
+        )  # fmt: skip
+        self.actors[name] = actor = as_actor(GenerationWorker).remote(self.task, self.make_engine)
+        self.pending[actor.load.remote()] = (name, None)
+        return name
+
+    def give(self, worker: str, shard: Shard) -> None:
+        self.pending[self.actors[worker].run.remote(shard)] = (worker, shard)
+
+    def wait(self, seconds: float) -> Loaded | Finished | Lost | None:
+        if not self.pending:
+            time.sleep(seconds)
+            return None
+        done, _ = ray.wait(list(self.pending), timeout=seconds)
+        return self._outcome(done[0]) if done else None
+
+    def drop(self, worker: str) -> None:
+        actor = self.actors.pop(worker)
+        ray.kill(actor)
+        self.pending = {call: owner for call, owner in self.pending.items() if owner[0] != worker}
+        self.asked = {call: owner for call, owner in self.asked.items() if owner != worker}
+        self.seen.pop(worker, None)
+
+    def missing(self) -> str:
+        there: Mapping[str, float] = ray.cluster_resources()
+        lacks = [
+            f"{number:g} {name} per worker, of which the cluster has {there.get(name, 0.0):g} in all"
+            for name, number in self.demand.items()
+            if number > there.get(name, 0.0)
+        ]
+        if lacks:
+            return f"asked for {' and '.join(lacks)}"
+        left: Mapping[str, float] = ray.available_resources()
+        short = [name for name, number in self.demand.items() if number > left.get(name, 0.0)]
+        return f"no {' and no '.join(short)} left in the cluster for another worker" if short else ""
+
+    def progress(self) -> Mapping[str, WorkerProgress]:
+        """The latest that each loaded worker has said of itself; asks again without waiting."""
+        done, _ = ray.wait(list(self.asked), num_returns=len(self.asked), timeout=0) if self.asked else ([], [])
+        for call in done:
+            worker = self.asked.pop(call)
+            with contextlib.suppress(RayError):  # its death is told by its shards
+                self.seen[worker] = ray.get(call)
+        for worker in self.actors.keys() - set(self.asked.values()):
+            self.asked[self.actors[worker].progress.remote()] = worker
+        return self.seen
+
+    def close(self) -> None:
+        for worker in list(self.actors):
+            self.drop(worker)
+
+    def _outcome(self, call: ObjectRef[Any]) -> Loaded | Finished | Lost:
+        worker, shard = self.pending.pop(call)
+        try:
+            report = ray.get(call)
+        except RayTaskError as error:  # the method raised; for the driver a worker that cannot work is a lost one
+            return Lost(worker, error.cause if isinstance(error.cause, Exception) else error)
+        except RayError as error:  # died, unreachable, its node gone: lost, whatever the reason Ray gives
+            return Lost(worker, WorkerDied.of(error))
+        return Loaded(worker, report) if shard is None else Finished(worker, shard, report)

@@ -1,0 +1,87 @@
+"""From shard to part file over one engine: read, build requests, decode, write. No Ray: a worker holds one of these.
+
+Several shards may run at once, each in a thread of its caller. They share the engine's one queue, so that reading the
+next shard and writing the last one overlap with decoding and the canvas never drains in between.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from cluster.config import JobConfig
+from cluster.reading.prompts import PromptBuilder
+from cluster.reading.table_io import RowReader
+from cluster.reports import ShardReport, WorkerProgress
+from cluster.schema import output_schema
+from cluster.shard import Shard
+from cluster.work.engine_thread import Decoder, EngineThread
+from cluster.writing.output import build_output
+from cluster.writing.parts import find_part, read_part, write_part
+from cluster.writing.storage import Storage
+from cluster.writing.tally import tally
+from dllm_core.request import Completion
+from dllm_core.stats import EngineProgress
+from dllm_core.text import TextCodec
+
+
+class DecodingEngine(Decoder, Protocol):
+    """What a runner needs of the engine."""
+
+    @property
+    def codec(self) -> TextCodec: ...
+    @property
+    def width(self) -> int: ...
+    def self_check(self) -> Completion: ...
+    def progress(self) -> EngineProgress: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What all workers of a job are told, once."""
+
+    config: JobConfig
+    schema: pa.Schema  # of the input
+    fingerprint: str  # digest, for the metadata of part files
+    probe: str  # name of a file in the output folder that every worker must see
+    probe_content: bytes
+
+
+class ShardRunner:
+    def __init__(self, engine: DecodingEngine, task: Task, storage: Storage, worker: str) -> None:
+        """Raises PlanError where prompts cannot be built for this model."""
+        config = task.config
+        self.task, self.storage, self.worker, self.engine = task, storage, worker, engine
+        self.prompts = PromptBuilder(config.input, config.decode, engine.codec, engine.width)
+        self.schema = output_schema(task.schema, config.output)
+        self.reader, self.reading = RowReader(task.schema), threading.Lock()
+        self.thread = EngineThread(engine)
+
+    def run(self, shard: Shard) -> ShardReport:
+        """Safe to repeat: a shard whose part stands is skipped, and the first complete part wins."""
+        started, output = time.perf_counter(), self.task.config.output
+        if find_part(self.storage, shard, self.task.fingerprint, output) is not None:
+            standing = read_part(self.storage, shard, output)
+            return ShardReport(shard.id, tally(standing, output.column_prefix), self.worker, skipped=True)
+        with self.reading:
+            block = self.reader.read(shard)
+        prompts = list(self.prompts.build(shard, block))
+        answers = self.thread.decode([request for prompt in prompts for request in prompt.requests])
+        samples = self.task.config.decode.n
+        part = build_output(block.table, prompts, answers, self.schema, samples, self.worker)
+        first = write_part(self.storage, shard, part, self.task.fingerprint, output)
+        seconds = time.perf_counter() - started
+        return ShardReport(shard.id, tally(part, output.column_prefix), self.worker, seconds, skipped=not first)
+
+    def progress(self) -> WorkerProgress:
+        now = self.engine.progress()
+        open_rows, open_tokens = self.thread.open_answers()
+        return WorkerProgress(
+            now.completed, now.forwards, now.answer_tokens, now.live_slots, now.waiting, open_rows, open_tokens
+        )
+
+    def close(self) -> None:
+        self.thread.close()
+        self.reader.close()

@@ -1,0 +1,103 @@
+"""A Ray actor that owns one device and turns shards into part files. It knows no policy and no schedule."""
+
+import os
+import platform
+import socket
+import threading
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+
+import ray
+import torch
+from ray.util.metrics import Counter
+
+from cluster.config import JobConfig
+from cluster.reports import ShardReport, WorkerProgress, WorkerReport
+from cluster.shard import Shard
+from cluster.work.runner import DecodingEngine, ShardRunner, Task
+from cluster.writing.storage import LocalStorage, Storage
+from dllm_core.engine import Engine
+from dllm_core.errors import ConfigError
+
+EngineFactory = Callable[[JobConfig], DecodingEngine]
+ORPHAN_CHECK = 0.2  # seconds; a raylet that dies leaves its workers running
+
+
+def load_engine(config: JobConfig) -> DecodingEngine:
+    return Engine.from_config(config.model, config.decode, config.engine)
+
+
+class GenerationWorker:
+    """Becomes an actor in `pool.py`, with `max_restarts=0, max_task_retries=0`: the driver replaces the dead."""
+
+    def __init__(self, task: Task, make_engine: EngineFactory) -> None:
+        """Nothing here can fail; load() can, and says why."""
+        self.task, self.make_engine = task, make_engine
+        self.runner: ShardRunner | None = None
+        threading.Thread(target=exit_with_parent, args=(os.getppid(),), name="orphan", daemon=True).start()
+
+    def load(self) -> WorkerReport:
+        """Weights in, one built-in prompt out: a broken system dies here and blames no row."""
+        started, config = time.perf_counter(), self.task.config
+        torch.set_num_threads(config.engine.threads)  # Ray sets one thread for an actor with a part of a CPU
+        storage = LocalStorage(config.output.path)
+        check_probe(storage, self.task)
+        engine = self.make_engine(config)
+        engine.self_check()
+        name = f"{socket.gethostname()}/{str(ray.get_runtime_context().get_actor_id())[:8]}"
+        self.runner = ShardRunner(engine, self.task, storage, name)
+        self.counts = {kind: Counter(f"driftline_{kind}", text, ("worker",)) for kind, text in COUNTED.items()}
+        versions = {name: version(name) for name in ("torch", "ray", "pyarrow", "transformers")}
+        versions["python"] = platform.python_version()
+        return WorkerReport(name, os.getpid(), engine.width, time.perf_counter() - started, versions)
+
+    def run(self, shard: Shard) -> ShardReport:
+        """Decode one shard. Safe to repeat: the first complete part file wins, and a finished shard is skipped."""
+        runner = self._loaded()
+        report = runner.run(shard)
+        if not report.skipped:
+            tally, tags = report.tally, {"worker": report.worker}
+            for kind, count in zip(
+                COUNTED, (tally.rows, tally.answer_tokens, tally.errors, tally.forwards), strict=True
+            ):
+                if count:  # Ray refuses an increase by nothing
+                    self.counts[kind].inc(count, tags)
+        return report
+
+    @ray.method(concurrency_group="control")
+    def progress(self) -> WorkerProgress:
+        return self.runner.progress() if self.runner is not None else WorkerProgress()
+
+    def _loaded(self) -> ShardRunner:
+        if self.runner is None:
+            raise RuntimeError("run() was called before load() had returned")
+        return self.runner
+
+
+COUNTED = {
+    "rows": "rows of the result that are written",
+    "answer_tokens": "generated tokens before the first end of text",
+    "errors": "rows of the result with an error",
+    "forwards": "forwards, summed over requests",
+}
+
+
+def check_probe(storage: Storage, task: Task) -> None:
+    """The output folder must be the same place here as for the driver."""
+    try:
+        seen = storage.read(task.probe)
+    except OSError:
+        seen = b""
+    if seen != task.probe_content:
+        raise ConfigError(
+            f"output.path {task.config.output.path} is not the same folder on node {socket.gethostname()} as where the "
+            f"job was started: {task.probe} is missing there, or another one; use a path that all nodes share"
+        )
+
+
+def exit_with_parent(parent: int) -> None:
+    """A worker whose raylet is gone belongs to no cluster any more; what it held is being done by others."""
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_CHECK)
+    os._exit(1)

@@ -1,0 +1,84 @@
+"""The rows of the result: input columns as they came, then what was generated and what it took.
+
+A row whose request never came to be has null in every column of counts; a request that failed later has what was
+counted.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from cluster.reading.prompts import RowPrompt
+from cluster.reading.text import mend
+from cluster.schema import OUTPUT_FIELDS
+from dllm_core.request import Completion
+
+
+def build_output(
+    table: pa.Table,
+    prompts: Sequence[RowPrompt],
+    completions: Mapping[str, Completion],
+    schema: pa.Schema,
+    samples: int,
+    worker: str,
+) -> pa.Table:
+    """table: RowBlock.table; prompts: one per row of it; completions: by Request.id; schema: `output_schema(...)`;
+    samples: decode.n. Rows come out in input order, the samples of a row one after another."""
+    rows = [_row(prompt, completions, sample, samples) for prompt in prompts for sample in range(samples)]
+    ours = [
+        pa.array([{"worker": worker, **row}.get(field.name) for row in rows], field.type) for field in OUTPUT_FIELDS
+    ]
+    return pa.Table.from_arrays([*repeated(table, samples).columns, *ours], schema=schema)
+
+
+def _row(prompt: RowPrompt, completions: Mapping[str, Completion], sample: int, samples: int) -> dict[str, Any]:
+    named = {
+        "request_id": prompt.request_id if samples == 1 else f"{prompt.request_id}#{sample}",
+        "sample": sample,
+        "num_input_tokens": prompt.input_tokens,
+        "seed": prompt.seeds[sample] if prompt.seeds else None,
+    }
+    if prompt.error is not None:
+        return {**named, "finish_reason": "error", "error": mend(prompt.error)}
+    answer = completions[prompt.requests[sample].id]
+    return {
+        **named,
+        **_measured(answer),
+        **(_answered(answer) if answer.error is None else {"error": mend(answer.error)}),
+    }
+
+
+def _answered(answer: Completion) -> dict[str, Any]:
+    confidence = answer.confidence
+    return {
+        "generated_text": mend(answer.text),
+        "generated_tokens": answer.tokens,
+        "mean_confidence": sum(confidence) / len(confidence) if confidence else None,
+        "min_confidence": min(confidence) if confidence else None,
+    }
+
+
+def _measured(answer: Completion) -> dict[str, Any]:
+    return {
+        "finish_reason": answer.finish_reason,
+        "num_generated_tokens": len(answer.tokens),
+        "num_forwards": answer.forwards,
+        "num_full_passes": answer.full_passes,
+        "rows_computed": answer.rows_computed,
+        "tokens_per_forward": answer.tokens_per_forward,
+        "tokens_per_second": len(answer.tokens) / answer.decode_seconds if answer.decode_seconds else None,
+        "queue_seconds": answer.queue_seconds,
+        "decode_seconds": answer.decode_seconds,
+    }
+
+
+def repeated(table: pa.Table, times: int) -> pa.Table:
+    """Every row so many times in a row."""
+    if times == 1:
+        return table
+    places = [row for row in range(table.num_rows) for _ in range(times)]
+    try:
+        return table.take(places)
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):  # types that Arrow cannot gather: unions, run-end encoded
+        return pa.concat_tables([table.slice(row, 1) for row in places]) if places else table

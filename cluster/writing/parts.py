@@ -1,0 +1,163 @@
+"""Part files: the result of one shard, visible only when whole.
+
+A shard is done when its part stands; there is no other state. Its name is
+
+    part-<hash of the file's name>-<first row>-<shard id>.parquet
+
+so that parts of one file sort in row order. A part says in its schema's metadata which shard and which job it belongs
+to.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from cluster.config import OutputConfig
+from cluster.errors import ForeignFile
+from cluster.shard import Shard
+from cluster.writing.storage import Storage
+
+KEY = b"driftline"  # of the schema's metadata; the value is JSON of Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """Who wrote a part, for what."""
+
+    fingerprint: str
+    shard: str  # id
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartInfo:
+    """What a part's footer says."""
+
+    name: str
+    shard: str  # id
+    rows: int  # input rows
+    requests: int  # rows of the part: input rows x samples
+
+
+def part_name(shard: Shard, output: OutputConfig) -> str:
+    file = hashlib.blake2b(shard.file.relative.encode(), digest_size=4).hexdigest()
+    return f"part-{file}-{shard.start:012d}-{shard.id}.{output.format}"
+
+
+def write_part(storage: Storage, shard: Shard, table: pa.Table, fingerprint: str, output: OutputConfig) -> bool:
+    """table: of `build_output`; fingerprint: `fingerprint.digest`. False = another writer was first; its part is
+    checked.
+    """
+    name = part_name(shard, output)
+    if write_table(storage, name, table, stamp_of(shard, fingerprint), output):
+        return True
+    read_stamp(storage, name, stamp_of(shard, fingerprint), output)
+    return False
+
+
+def replace_part(storage: Storage, shard: Shard, table: pa.Table, fingerprint: str, output: OutputConfig) -> None:
+    """Put a new result in the old one's place (failed rows decoded again)."""
+    source = storage.scratch(f".{output.format}")
+    _write(source.as_posix(), table, stamp_of(shard, fingerprint), output)
+    storage.overwrite(part_name(shard, output), source)
+
+
+def read_part(storage: Storage, shard: Shard, output: OutputConfig) -> pa.Table:
+    """The rows of a part."""
+    return read_table(storage, part_name(shard, output), output)
+
+
+def find_part(storage: Storage, shard: Shard, fingerprint: str, output: OutputConfig) -> PartInfo | None:
+    """None = not done. ForeignFile where something else stands under its name."""
+    name = part_name(shard, output)
+    if not storage.exists(name):
+        return None
+    rows = read_stamp(storage, name, stamp_of(shard, fingerprint), output)
+    return PartInfo(name, shard.id, shard.rows, rows)
+
+
+def find_parts(
+    storage: Storage, shards: Sequence[Shard], fingerprint: str, output: OutputConfig
+) -> dict[str, PartInfo]:
+    """By shard id, those that are done, with one listing. ForeignFile where a part of no shard of the plan stands
+    among them: a reader of the folder would take it for a result.
+    """
+    standing = {name for name in storage.list() if name.endswith((".parquet", ".arrow"))}
+    expected = {part_name(shard, output): shard for shard in shards}
+    if strangers := sorted(standing - expected.keys() - {_empty_name(output)}):
+        raise ForeignFile(f"{storage.place}/{strangers[0]}", "is no result of this job")
+    found = {}
+    for name, shard in expected.items():
+        if name in standing and (part := find_part(storage, shard, fingerprint, output)) is not None:
+            found[shard.id] = part
+    return found
+
+
+def write_empty_part(storage: Storage, schema: pa.Schema, fingerprint: str, output: OutputConfig) -> None:
+    """For an input without rows: an empty table with every column. schema: `output_schema(...)`."""
+    write_table(storage, _empty_name(output), schema.empty_table(), Stamp(fingerprint, "", 0, 0), output)
+
+
+def _empty_name(output: OutputConfig) -> str:
+    return f"part-empty.{output.format}"
+
+
+def stamp_of(shard: Shard, fingerprint: str) -> Stamp:
+    return Stamp(fingerprint, shard.id, shard.start, shard.stop)
+
+
+def write_table(storage: Storage, name: str, table: pa.Table, stamp: Stamp, output: OutputConfig) -> bool:
+    """False = the name was taken."""
+    source = storage.scratch(f".{output.format}")
+    _write(source.as_posix(), table, stamp, output)
+    return storage.create(name, source)
+
+
+def _write(path: str, table: pa.Table, stamp: Stamp, output: OutputConfig) -> None:
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: json.dumps(asdict(stamp))})
+    if output.format == "parquet":
+        pq.write_table(table, path, compression=output.compression, write_page_checksum=True)
+        return
+    table = table.unify_dictionaries()  # one file holds one dictionary per column
+    codec = {"none": None, "zstd": "zstd", "snappy": "lz4"}[output.compression]  # Arrow IPC has no snappy
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_table(table)
+
+
+def read_table(storage: Storage, name: str, output: OutputConfig) -> pa.Table:
+    with storage.open(name) as source:
+        if output.format == "parquet":
+            return pq.ParquetFile(source, page_checksum_verification=True).read()
+        return pa.ipc.open_file(source).read_all()
+
+
+def read_stamp(storage: Storage, name: str, expected: Stamp, output: OutputConfig) -> int:
+    """Rows of a file that bears this stamp; ForeignFile for any other."""
+    try:
+        with storage.open(name) as source:
+            if output.format == "parquet":
+                parquet = pq.ParquetFile(source)
+                metadata, rows = parquet.schema_arrow.metadata, int(parquet.metadata.num_rows)
+            else:
+                # one column is enough to count rows
+                arrow = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+                metadata = arrow.schema.metadata
+                rows = sum(arrow.get_batch(i).num_rows for i in range(arrow.num_record_batches))
+    except pa.ArrowException as error:
+        raise ForeignFile(f"{storage.place}/{name}", f"is cut short or no {output.format} file ({error})") from error
+    try:
+        stamp = Stamp(**json.loads((metadata or {})[KEY]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ForeignFile(f"{storage.place}/{name}", "was not written by a job of ours") from error
+    if stamp != expected:
+        raise ForeignFile(f"{storage.place}/{name}", f"belongs to another job or shard ({stamp}, not {expected})")
+    count = expected.stop - expected.start
+    if rows % max(count, 1) or rows < count:
+        raise ForeignFile(f"{storage.place}/{name}", f"has {rows} rows for {count} rows of input")
+    return rows

@@ -1,0 +1,82 @@
+"""Who gets which shard."""
+
+from cluster.work.queue import MOST_HELD, GuiltyShards, ShardQueue
+from tests.fakes_cluster import make_shards
+
+
+def take_all(queue, worker):
+    taken = []
+    while (shard := queue.next_for(worker)) is not None:
+        taken.append(shard.id)
+    return taken
+
+
+def test_a_worker_holds_at_least_two_shards_and_twice_its_slots_rows():
+    assert len(take_all(ShardQueue(make_shards(9, rows=100), rows_ahead=32), "w")) == 2
+    assert len(take_all(ShardQueue(make_shards(9, rows=10), rows_ahead=32), "w")) == 4
+    assert len(take_all(ShardQueue(make_shards(9, rows=10), rows_ahead=32, samples=2), "w")) == 2
+
+
+def test_tiny_shards_do_not_cost_a_worker_a_thread_each():
+    assert len(take_all(ShardQueue(make_shards(200, rows=1), rows_ahead=512), "w")) == MOST_HELD
+
+
+def test_shards_of_one_row_group_go_to_one_worker_in_order():
+    groups = make_shards(4, group=0), make_shards(4, group=1)
+    queue = ShardQueue([*groups[0], *groups[1]], rows_ahead=20)
+    got = {"u": [], "v": []}
+    while queue.remain():
+        for worker in got:
+            if (shard := queue.next_for(worker)) is not None:
+                got[worker].append(shard.id)
+                queue.finish(worker, shard)
+    assert got == {"u": [s.id for s in groups[0]], "v": [s.id for s in groups[1]]}
+
+
+def test_a_worker_without_a_group_takes_the_second_half_of_the_longest():
+    shards = make_shards(9)
+    queue = ShardQueue(shards, rows_ahead=20)
+    assert queue.next_for("u") is shards[0]
+    assert queue.next_for("v") is shards[5]  # eight are left, four of them to each
+    assert queue.next_for("u") is shards[1]
+
+
+def test_what_a_dead_worker_held_comes_back_first():
+    shards = make_shards(8)
+    queue = ShardQueue(shards, rows_ahead=20)
+    held = take_all(queue, "u")
+    assert [shard.id for shard in queue.lose("u", "gone")] == held
+    assert take_all(queue, "v") == held
+    assert len(queue) == 8
+
+
+def test_a_shard_blamed_by_two_workers_runs_alone_and_after_the_others():
+    first, *others = make_shards(4)
+    queue = ShardQueue([first, *others], rows_ahead=10)
+    for worker in ("u", "v"):
+        assert queue.next_for(worker) is first
+        queue.lose(worker, "gone")
+    assert take_all(queue, "w") == [others[0].id, others[1].id]
+    assert take_all(queue, "x") == [others[2].id]  # and not the suspect beside it
+    queue.finish("x", others[2])
+    assert take_all(queue, "x") == [first.id]
+    queue.finish("w", others[0])
+    queue.finish("w", others[1])
+    assert take_all(queue, "w") == []
+    queue.finish("x", first)
+    assert not queue.remain()
+
+
+def test_a_suspect_that_kills_alone_is_named_with_its_file_and_rows():
+    (shard,) = make_shards(1)
+    queue = ShardQueue([shard], rows_ahead=10)
+    for worker in ("u", "v"):
+        queue.next_for(worker)
+        queue.lose(worker, "gone")
+    assert queue.next_for("w") is shard
+    queue.lose("w", "segfault")
+    assert not queue.remain()
+    assert str(GuiltyShards(queue.guilty)).startswith(
+        f"shard {shard.id} (rows 0 to 9 of /data/a.parquet) ended 3 workers, the last of them while it was decoded "
+        "alone; last cause: segfault"
+    )

@@ -100,12 +100,9 @@ def test_a_limit_within_a_shard_is_kept(tmp_path):
     assert read_all(plan_of(tmp_path, limit=6)).column("prompt").to_pylist() == list("012345")
 
 
-def test_a_file_that_changed_since_the_plan_is_reported_by_name(tmp_path):
+def test_an_edit_of_the_same_size_that_loses_a_line_is_reported_by_name(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [{"prompt": "a", "x": 1}, {"prompt": "b", "x": 2}])
-    plan = plan_of(path)
-    path.write_text(json.dumps({"prompt": "a", "x": 1}) + "\n")
+    plan, size = plan_of(path), path.stat().st_size
+    path.write_text((json.dumps({"prompt": "a", "x": 1}) + "\n").ljust(size))
     with pytest.raises(UnreadableInput, match=r"a\.jsonl cannot be read as it was planned: rows 0 to 2"):
-        read_blocks(plan)
-    write_jsonl(path, [{"prompt": "a", "x": "one"}, {"prompt": "b", "x": 2}])
-    with pytest.raises(UnreadableInput, match=r"a\.jsonl cannot be read as it was planned"):
         read_blocks(plan)

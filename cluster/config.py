@@ -79,6 +79,13 @@ class ClusterConfig(Config):
         default=30.0, gt=0, description="seconds between progress lines without a terminal"
     )
 
+    @field_validator("gpus")
+    @classmethod
+    def gpus_above_one_are_whole(cls, value: float) -> float:
+        if value > 1 and value != int(value):
+            raise ValueError(f"Ray shares one GPU or gives whole ones; {value:g} is neither")
+        return value
+
 
 class JobConfig(Config):
     input: InputConfig

@@ -14,7 +14,7 @@ class Seat:
     """The host's own record of who sits in a slot."""
 
     request: Request
-    base: int  # first cell
+    bases: tuple[int, ...]  # first cell, and that of its guide
     read_at: float  # seconds, perf_counter
     admitted_at: float
 

@@ -22,13 +22,19 @@ def bytes_per_cell(shape: ModelShape, dtype: torch.dtype) -> int:
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
 
 
-def capacity(shape: ModelShape, dtype: torch.dtype, sizes: EngineConfig) -> Capacity:
-    """Raises ConfigError where memory does not hold a request of full width: what is too long depends on no memory."""
+def capacity(shape: ModelShape, dtype: torch.dtype, sizes: EngineConfig, guided: bool = False) -> Capacity:
+    """Raises ConfigError where slots or memory do not hold a request of full width, which takes two slots if guided.
+
+    So what is too long never depends on memory.
+    """
     width, cell = min(sizes.width, shape.max_positions), bytes_per_cell(shape, dtype)
+    seats = 2 if guided else 1
+    if sizes.slots < seats:
+        raise ConfigError(f"decode.guidance takes two slots per request; engine.slots is {sizes.slots}")
     cells = min(int(sizes.kv_gib * GIB) // cell, sizes.slots * width)
-    if cells < width:
+    if cells < seats * width:
         raise ConfigError(
-            f"engine.kv_gib {sizes.kv_gib:g} holds {cells} positions and the longest request {width}; "
-            f"set engine.kv_gib to {width * cell / GIB:.3g} at least, or a smaller engine.width"
+            f"engine.kv_gib {sizes.kv_gib:g} holds {cells} positions and the longest request takes {seats * width}; "
+            f"set engine.kv_gib to {seats * width * cell / GIB:.3g} at least, or a smaller engine.width"
         )
     return Capacity(width, cells)

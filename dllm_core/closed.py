@@ -4,6 +4,6 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Config(BaseModel):
-    """Frozen, and closed to unknown keys."""
+    """Frozen, closed to unknown keys, and no number is NaN or infinite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())

@@ -26,15 +26,13 @@ class DecodeConfig(Config):
     commit: CommitConfig = Field(default_factory=ThresholdConfig, description="which positions are fixed")
     block_length: int = Field(default=32, ge=1, description="tokens per semi-autoregressive block")
     max_new_tokens: int = Field(default=256, ge=1, description="generated positions per answer")
-    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="0 takes the likeliest token")
+    temperature: float = Field(default=0.0, ge=0, description="0 takes the likeliest token")
     top_p: float = Field(
         default=1.0, gt=0, le=1, description="sample from the likeliest tokens of this total probability"
     )
     seed: int = Field(default=0, description="of the noise; rows differ by their place in the input")
     n: int = Field(default=1, ge=1, le=10_000, description="samples per prompt; all of a row are held at once")
-    guidance: float = Field(
-        default=0.0, ge=0, allow_inf_nan=False, description="classifier-free guidance scale; 0 is off"
-    )
+    guidance: float = Field(default=0.0, ge=0, description="classifier-free guidance scale; 0 is off")
     noise: Literal["position", "step"] = Field(
         default="position", description="position: noise is fixed per position and token; step: drawn anew each forward"
     )

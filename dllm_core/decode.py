@@ -9,18 +9,15 @@ from torch import Tensor
 from dllm_core.cache.base import CachePolicy
 from dllm_core.canvas import Canvas
 from dllm_core.commit.base import CommitPolicy
+from dllm_core.desk import Desk
 from dllm_core.forward import forward
 from dllm_core.frontier import Frontier
 from dllm_core.models.base import Model
-from dllm_core.pool import Pool, Waiting
 from dllm_core.request import Completion
 from dllm_core.retire import retire
 from dllm_core.rows import Rows
 from dllm_core.seating import admit
 from dllm_core.signals import Signals, read_signals
-from dllm_core.stats import EngineCounter, SlotCounts
-from dllm_core.stopping import Stopping
-from dllm_core.store import LayerStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,38 +30,27 @@ class Method:
 
 
 @torch.inference_mode()
-def decode(
-    model: Model,
-    method: Method,
-    canvas: Canvas,
-    store: LayerStore,
-    pool: Pool,
-    waiting: Waiting,
-    stopping: Stopping,
-    counter: EngineCounter,
-    max_rows: int,
-) -> Iterator[Completion]:
+def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: int) -> Iterator[Completion]:
     """Decode every request with continuous batching; completions come out as they finish."""
-    cache, commit, frontier = method.cache, method.commit, method.frontier
+    cache, commit, frontier, waiting = method.cache, method.commit, method.frontier, desk.waiting
     cache.attach(canvas, model.shape)
     commit.attach(canvas, model.shape)
-    counts = SlotCounts.empty(canvas, model.shape.layers, store.k.dtype)
     while True:
-        entered = admit(canvas, waiting, pool)
+        entered = admit(canvas, waiting, desk.pool)
         yield from waiting.answers()
         if not any(canvas.seats):
             return
         cache.reset(entered)
         commit.reset(entered)
-        counts.reset(entered)
+        desk.counts.reset(entered)
         canvas.move(*frontier.span(canvas))
         canvas.keys = frontier.keys(canvas)
 
         planned = with_readers(cache.plan(canvas), canvas, model.shift)  # [B, T]
         rows = Rows.of(planned, canvas)
-        rows, x, work = forward(model, store, cache, commit, rows, canvas, max_rows)
+        rows, x, work = forward(model, desk.store, cache, commit, rows, canvas, max_rows)
         signals = read_signals(model, rows, x, canvas, commit.reads(canvas), commit.adjust, commit.needs_margin)
-        counts.add(work, canvas)
+        desk.counts.add(work, canvas)
 
         chosen = commit.choose(canvas, signals) & canvas.masked & signals.read
         chosen, failed, broken = with_progress(chosen, canvas, signals)
@@ -76,8 +62,8 @@ def decode(
         canvas.commit(changed, token, signals.confidence, commit.holds(canvas))
         if (nearer := frontier.cut(canvas, signals)) is not None:
             canvas.end = nearer
-        done = retire(canvas, pool, counts, stopping, failed, broken)
-        counter.step(canvas, len(waiting.queue), done)
+        done = retire(canvas, desk, failed, broken)
+        desk.counter.step(canvas, len(waiting.queue), done)
         yield from done
 
 

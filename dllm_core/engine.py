@@ -11,13 +11,14 @@ from dllm_core.canvas import Canvas
 from dllm_core.capacity import capacity
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 from dllm_core.decode import Method, decode
-from dllm_core.errors import ConfigError, EngineError, PromptTooLong
+from dllm_core.desk import Desk
+from dllm_core.errors import EngineError, PromptTooLong
 from dllm_core.frontier import BlockFrontier
 from dllm_core.models.base import Model
 from dllm_core.models.load import load
 from dllm_core.pool import Pool, Source, Waiting
 from dllm_core.request import Completion, Request
-from dllm_core.stats import EngineCounter, EngineProgress
+from dllm_core.stats import EngineCounter, EngineProgress, SlotCounts
 from dllm_core.stopping import Stopping
 from dllm_core.store import LayerStore
 from dllm_core.text import TextCodec
@@ -39,11 +40,9 @@ class Engine:
         device: torch.device | str = "cpu",
     ) -> None:
         self.model, self.codec, self.config, self.sizes = model, codec, config, sizes
-        self.device, self.counter = device, EngineCounter()
-        held = capacity(model.shape, dtype, sizes)
+        self.device, self.counter, self.busy = device, EngineCounter(), False
+        held = capacity(model.shape, dtype, sizes, guided=config.guidance > 0)
         self.width, self.cells = held.width, held.cells
-        if config.guidance > 0 and sizes.slots < 2:
-            raise ConfigError("decode.guidance takes two slots per request; engine.slots is 1")
         self.method = Method(
             config.cache.build(), config.commit.build(config.block_length), BlockFrontier(config.block_length)
         )
@@ -60,18 +59,36 @@ class Engine:
     def decode(self, source: Source) -> Iterator[Completion]:
         """Continuous batching: completions as they finish, exactly one per request.
 
-        `source()` gives the next request, or None for "none right now"; it is asked at every step, so what comes later
-        joins the running canvas. Returns when nothing is left in slots and look-ahead; then it may be called again. A
-        request that cannot be decoded is answered at once with finish_reason "error".
+        `source()` gives the next request, or None for "none right now". It is asked whenever a slot is empty and the
+        look-ahead is not full, so what comes later joins the running canvas. Returns when nothing is left in slots and
+        look-ahead; then it may be called again. A request that cannot be decoded is answered with finish_reason
+        "error" once it is read.
+
+        Raises EngineError if an earlier call is not exhausted: both would write the same store.
         """
+        if self.busy:
+            raise EngineError("this engine is decoding already; exhaust that iterator first, or use a second engine")
+        self.busy = True
+        try:
+            yield from self._decode(source)
+        finally:
+            self.busy = False
+
+    def _decode(self, source: Source) -> Iterator[Completion]:
         config, sizes, model = self.config, self.sizes, self.model
         canvas = Canvas.empty(
             sizes.slots, self.width, model.mask_id, model.eos_ids, self.device, causal=model.causal,
             stop_at_eos=config.stop_at_eos, noise_per_step=config.noise == "step",
         )  # fmt: skip
-        pool, waiting = Pool(self.cells), Waiting(source, self.refusal, sizes.look_ahead)
-        stopping = Stopping(config.stop, self.codec.decode, model.eos_ids)
-        return decode(model, self.method, canvas, self.store, pool, waiting, stopping, self.counter, sizes.max_rows)
+        desk = Desk(
+            self.store,
+            Pool(self.cells),
+            Waiting(source, self.refusal, sizes.look_ahead),
+            Stopping(config.stop, self.codec.decode, model.eos_ids),
+            SlotCounts.empty(canvas, model.shape.layers, self.store.k.dtype),
+            self.counter,
+        )
+        return decode(model, self.method, canvas, desk, sizes.max_rows)
 
     def generate(self, requests: Iterable[Request]) -> list[Completion]:
         """All answers, in the order of the requests; ids need not differ."""
@@ -86,6 +103,10 @@ class Engine:
             return f"max_new_tokens is {request.max_new_tokens}; at least 1 is needed"
         if request.length > self.width:
             return str(PromptTooLong(len(request.prompt), request.max_new_tokens, self.width))
+        if not 0 <= request.seed < 2**63:
+            return f"seed is {request.seed}; it must be a whole number of at most 63 bits, not negative"
+        if request.prompt and not 0 <= min(request.prompt) <= max(request.prompt) < self.model.shape.vocab:
+            return f"the prompt has token ids outside 0 to {self.model.shape.vocab - 1}"
         if self.model.shift and not request.prompt:
             return "the prompt has no token, and this model predicts a position from the one before it"
         if request.guidance > 0 and (self.sizes.slots < 2 or 2 * request.length > self.cells):
@@ -97,7 +118,7 @@ class Engine:
 
     def self_check(self) -> Completion:
         """Decode one built-in prompt, so that a system that cannot work says so before any row is touched."""
-        prompt = self.codec.encode_raw("1 + 1 =")
+        prompt = self.codec.encode_raw("1 + 1 =")[: self.width - 1]
         length = max(1, min(8, self.width - len(prompt)))
         guidance = self.config.guidance
         done = self.generate([Request("self-check", prompt, length, guidance=guidance)])[0]

@@ -60,7 +60,7 @@ class Waiting:
             if (reason := self.refuse(request)) is None:
                 self.queue.append((request, perf_counter()))
             else:
-                self.refused.append(Completion.failed(request.id, reason))
+                self.refused.append(Completion(request.id, [], "", "error", reason))
 
     def take(self, fits: Callable[[Request], bool]) -> tuple[Request, float] | None:
         """The longest-waiting request that fits, with the time it was read; or None."""

@@ -43,7 +43,3 @@ class Completion:
     @property
     def tokens_per_forward(self) -> float:
         return len(self.tokens) / self.forwards if self.forwards else 0.0
-
-    @classmethod
-    def failed(cls, id: str, error: str, **measured: float) -> "Completion":
-        return cls(id, [], "", "error", error, **measured)  # type: ignore[arg-type]  # counts are ints, seconds floats

@@ -1,58 +1,77 @@
 """Slots whose answer is complete give it back, with what was counted where it happened."""
 
 from time import perf_counter
+from typing import NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
 
 from dllm_core.canvas import Canvas
+from dllm_core.desk import Desk
 from dllm_core.errors import NoProgress
-from dllm_core.pool import Pool
 from dllm_core.request import Completion
 from dllm_core.seating import vacate
-from dllm_core.stats import SlotCounts
-from dllm_core.stopping import Stopping
 
 
-def retire(
-    canvas: Canvas, pool: Pool, counts: SlotCounts, stopping: Stopping, failed: Tensor, broken: Tensor
-) -> list[Completion]:
+class Measured(TypedDict):
+    forwards: int
+    full_passes: int
+    rows_computed: int
+    queue_seconds: float
+    decode_seconds: float
+
+
+class Status(NamedTuple):
+    """What the host is told of a slot after each step."""
+
+    finished: int
+    failed: int  # read no open position
+    broken: int  # what it read was NaN
+    end: int
+    age: int
+    full_passes: int
+    rows: int
+
+
+def retire(canvas: Canvas, desk: Desk, failed: Tensor, broken: Tensor) -> list[Completion]:
     """Empty the slots that are finished, stopped or failed and hand their answers back.
 
     failed [B]: read no open position; broken [B]: what it read was NaN. Raises NoProgress for a slot that failed
     unbroken.
     """
-    facts = (canvas.finished, failed & canvas.live, broken, canvas.age, counts.full_passes, counts.rows)
-    status = torch.stack([fact.long() for fact in facts], 1).tolist()  # [B, 6] the step's one wait for the device
-    if lost := [b for b, (_, bad, nan, *_) in enumerate(status) if bad and not nan and canvas.seats[b] is not None]:
+    counts = desk.counts
+    facts = (canvas.finished, failed & canvas.live, broken, canvas.end, canvas.age, counts.full_passes, counts.rows)
+    status = [Status(*row) for row in torch.stack([fact.long() for fact in facts], 1).tolist()]
+    lost = [b for b, now in enumerate(status) if canvas.seats[b] is not None and now.failed and not now.broken]
+    if lost:
         raise NoProgress(lost)
-    stopped = stopping.find(canvas)
-    out = []
-    for b, (done, bad, _, age, full_passes, rows) in enumerate(status):
-        if canvas.seats[b] is None or not (done or bad or b in stopped):
-            continue
-        if (guide := canvas.pairs.get(b)) is not None:
-            rows += status[guide][5]
-        row, sure = canvas.token[b].tolist(), canvas.confidence[b].tolist()
-        seat = vacate(canvas, b, pool)
-        now, request = perf_counter(), seat.request
-        measured = {
-            "forwards": age,
-            "full_passes": full_passes,
-            "rows_computed": round(rows / counts.layers),
-            "queue_seconds": seat.admitted_at - seat.read_at,
-            "decode_seconds": now - seat.admitted_at,
-        }
-        if bad:
-            reason = (
-                f"the model's output was NaN at forward {age}; its weights or their format ({counts.dtype}) do not fit"
-            )
-            out.append(Completion.failed(request.id, reason, **measured))
-            continue
-        answer = row[len(request.prompt) : request.length]
-        text, kept, why = stopping.ending(b, answer, stopped)
-        first = len(request.prompt)
-        out.append(
-            Completion(request.id, answer[:kept], text, why, None, confidence=sure[first : first + kept], **measured)
-        )
-    return out
+    stopped = desk.stopping.find(canvas)  # slot -> answer tokens
+    return [
+        completion(canvas, desk, b, status, stopped)
+        for b, now in enumerate(status)
+        if canvas.seats[b] is not None and (now.finished or now.failed or b in stopped)
+    ]
+
+
+def completion(canvas: Canvas, desk: Desk, b: int, status: list[Status], stopped: dict[int, int]) -> Completion:
+    """Empty slot b; its answer."""
+    own, guide = status[b], canvas.pairs.get(b)
+    rows = own.rows + (status[guide].rows if guide is not None else 0)
+    token, sure = canvas.token[b].tolist(), canvas.confidence[b].tolist()
+    seat = vacate(canvas, b, desk.pool)
+    request, first = seat.request, len(seat.request.prompt)
+    measured: Measured = {
+        "forwards": own.age,
+        "full_passes": own.full_passes,
+        "rows_computed": round(rows / desk.counts.layers),
+        "queue_seconds": seat.admitted_at - seat.read_at,
+        "decode_seconds": perf_counter() - seat.admitted_at,
+    }
+    if own.failed:
+        for base in seat.bases:
+            desk.store.clear(base, request.length)
+        where = f"forward {own.age}; its weights or their format ({desk.counts.dtype}) do not fit"
+        return Completion(request.id, [], "", "error", f"the model's output was NaN at {where}", **measured)
+    answer = token[first : own.end]
+    text, kept, why = desk.stopping.ending(b, answer, stopped)
+    return Completion(request.id, answer[:kept], text, why, confidence=sure[first : first + kept], **measured)

@@ -18,14 +18,14 @@ def admit(canvas: Canvas, waiting: Waiting, pool: Pool) -> Tensor:
     while empty and (taken := waiting.take(lambda request: fits(request, len(empty), pool))) is not None:
         request, read_at = taken
         b = empty.pop(0)
-        base = sit(canvas, b, request, request.prompt, pool)
-        canvas.seats[b] = Seat(request, base, read_at, perf_counter())
+        bases = [sit(canvas, b, request, request.prompt, pool)]
         changed[b] = True
         if request.guidance > 0:
             g = empty.pop(0)
-            sit(canvas, g, request, [canvas.mask_id] * len(request.prompt), pool)
+            bases.append(sit(canvas, g, request, [canvas.mask_id] * len(request.prompt), pool))
             canvas.leader[g], canvas.guide[b], canvas.pairs[b] = b, g, g
             changed[g] = True
+        canvas.seats[b] = Seat(request, tuple(bases), read_at, perf_counter())
     return changed
 
 
@@ -60,8 +60,8 @@ def vacate(canvas: Canvas, b: int, pool: Pool) -> Seat:
     if seat is None:
         raise ValueError(f"slot {b} is empty already")
     guide = canvas.pairs.pop(b, None)
-    for slot in (b,) if guide is None else (b, guide):
-        pool.give(int(canvas.base[slot]), seat.request.length)
+    for slot, base in zip((b,) if guide is None else (b, guide), seat.bases, strict=True):
+        pool.give(base, seat.request.length)
         canvas.end[slot], canvas.prompt_end[slot], canvas.start[slot], canvas.stop[slot] = 0, 0, 0, 0
         canvas.leader[slot], canvas.guide[slot] = slot, slot
     canvas.seats[b] = None

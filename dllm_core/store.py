@@ -29,3 +29,9 @@ class LayerStore:
         for plane, value in ((self.k, k), (self.v, v), (self.h, x), (self.plain, plain)):
             if plane is not None:
                 plane[layer].index_copy_(0, rows.cell, value)
+
+    def clear(self, first: int, length: int) -> None:
+        """Zero a run of cells. What a finished request leaves is harmless, but a NaN times a weight of 0 is NaN."""
+        for plane in (self.k, self.v, self.h, self.plain):
+            if plane is not None:
+                plane[:, first : first + length] = 0

@@ -26,12 +26,13 @@ class LayerTap:
             raise ValueError("the store keeps no hidden states; the policy must set keeps_hidden")
         return self.store.h[self.index][cell]
 
-    def probs(self, q: Tensor, slot: Tensor, plain: bool = False) -> Tensor:
-        """Attention weights of q [n, H, d] in slot [n] over the store as it stands -> [n, H, T]; plain = no rotary
-        phase.
+    def probs(self, q: Tensor, slot: Tensor, position: Tensor, plain: bool = False) -> Tensor:
+        """Attention weights of q [n, H, d] at (slot, position) [n] over the store as it stands -> [n, H, T].
+
+        plain: over the keys without their rotary phase.
         """
         c, k = self.canvas, self.store.plain if plain else self.store.k
         if k is None:
             raise ValueError("the store keeps no plain keys; the policy must set keeps_plain_keys")
         keys = None if c.keys is None else c.keys[slot]
-        return attention_probs(q, k[self.index], c.base[slot], c.end[slot], c.token.shape[1], keys)
+        return attention_probs(q, k[self.index], c.base[slot], c.reach(slot, position), c.token.shape[1], keys)

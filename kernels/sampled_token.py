@@ -33,5 +33,7 @@ def nucleus(x: Tensor, top_p: Tensor) -> Tensor:
     """x [N, V] with -inf outside the smallest set of likeliest tokens that holds top_p [N] of the probability."""
     sorted_p, order = x.softmax(-1).sort(dim=-1, descending=True, stable=True)
     before = sorted_p.cumsum(-1) - sorted_p  # probability of all likelier tokens
-    kept = torch.zeros_like(x, dtype=torch.bool).scatter_(1, order, before < top_p[:, None])
+    inside = (before < top_p[:, None]) | (top_p >= 1)[:, None]  # an fp32 sum reaches 1 before the tail ends
+    inside[:, 0] = True  # however small top_p is
+    kept = torch.zeros_like(x, dtype=torch.bool).scatter_(1, order, inside)
     return x.masked_fill(~kept, float("-inf"))

@@ -1,7 +1,7 @@
 """Stand-ins that tests share: a small random model in float64, a model that recites a script, a codec of numbers."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -29,19 +29,17 @@ class NumberCodec:
         return [1 + ord(c) % 40 for c in text]
 
 
-class ShiftedLlada(Llada):
-    """The same arithmetic, read as Dream does: row p predicts position p + 1."""
+def tiny_model(shift: int = 0, dtype: torch.dtype = torch.float64, seed: int = 0, causal: int = 0) -> Llada:
+    """3 layers, 32 wide, 4 query heads on 2 key heads; ids 50 to 63 have no tokenizer entry.
 
-    shift = 1
-
-
-def tiny_model(shift: int = 0, dtype: torch.dtype = torch.float64, seed: int = 0) -> Llada:
-    """3 layers, 32 wide, 4 query heads on 2 key heads; ids 50 to 63 have no tokenizer entry."""
+    shift 1: read as Dream is, row p predicts position p + 1. causal: blocks of so many positions see no later block.
+    """
     config = LladaConfig(
         d_model=32, n_layers=3, n_heads=4, n_kv_heads=2, mlp_hidden_size=64, vocab_size=50, embedding_size=64,
         max_sequence_length=256, mask_token_id=MASK, eos_token_id=EOS,
     )  # fmt: skip
-    model = (ShiftedLlada if shift else Llada)(config, (EOS,), list(range(50, 64)), dtype)
+    family = type("TinyModel", (Llada,), {"shift": shift, "causal": causal})
+    model: Llada = family(config, (EOS,), list(range(50, 64)), dtype)
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.dim() == 1:
@@ -68,11 +66,14 @@ def some_requests(count: int, seed: int = 0, shift: int = 0, guided: bool = True
     ]
 
 
-def engine_of(model, decode: DecodeConfig | None = None, **sizes) -> Engine:
+def engine_of(model, decode: DecodeConfig | None = None, commit=None, frontier=None, cache=None, **sizes) -> Engine:
+    """An engine with small sizes; policies given here take the place of the configured ones."""
     dtype = next(model.parameters()).dtype if isinstance(model, nn.Module) else torch.float32
-    return Engine(
-        model, NumberCodec(), decode or DecodeConfig(), EngineConfig(**{"slots": 4, "width": 64} | sizes), dtype
-    )
+    small = EngineConfig(**{"slots": 4, "width": 64} | sizes)
+    engine = Engine(model, NumberCodec(), decode or DecodeConfig(), small, dtype)
+    given = {"commit": commit, "frontier": frontier, "cache": cache}
+    engine.method = replace(engine.method, **{name: policy for name, policy in given.items() if policy is not None})
+    return engine
 
 
 def facts(done: Completion) -> tuple:

@@ -23,7 +23,7 @@ class Factor(CommitPolicy):
         self.f = f
 
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
-        c = signals.confidence.masked_fill(~canvas.open, float("-inf"))  # [B, T]
+        c = signals.confidence.masked_fill(~(canvas.open & signals.read), float("-inf"))  # [B, T]
         sorted_c, order = c.sort(dim=1, descending=True, stable=True)  # stable: ties by position
         n = torch.arange(1, c.shape[1] + 1, device=c.device)
         fits = ((n + 1) * (1 - sorted_c) < self.f).int().cumprod(1).bool()

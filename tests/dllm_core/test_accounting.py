@@ -114,6 +114,10 @@ def test_a_request_whose_logits_are_nan_becomes_an_error_and_its_neighbours_do_n
     [
         (Request("a", PROMPT, 0), "max_new_tokens is 0"),
         (Request("a", PROMPT, -3), "max_new_tokens is -3"),
+        (Request("a", PROMPT, 3, seed=2**63), "seed is 9223372036854775808"),
+        (Request("a", PROMPT, 3, seed=-1), "seed is -1"),
+        (Request("a", [5, 50], 3), "token ids outside 0 to 49"),
+        (Request("a", [-1], 3), "token ids outside 0 to 49"),
         (Request("a", PROMPT * 6, 5), "prompt has 60 tokens and 5 are to be generated, together 65; a slot holds 64"),
     ],
 )
@@ -123,6 +127,10 @@ def test_a_request_that_cannot_be_decoded_is_answered_at_once_and_the_rest_goes_
     assert (bad.finish_reason, bad.forwards) == ("error", 0)
     assert sentence in bad.error
     assert good.tokens == list(range(20, 27))
+
+
+def test_a_canvas_shorter_than_the_built_in_prompt_still_checks_itself():
+    assert engine_of(tiny_model(), width=5).self_check().finish_reason in ("eos", "length")
 
 
 def test_a_shifted_model_needs_a_prompt():
@@ -168,7 +176,7 @@ def test_guidance_with_one_slot_is_refused():
 
 def test_a_pool_smaller_than_any_request_is_a_config_error():
     with pytest.raises(
-        ConfigError, match=r"holds 0 positions and the longest request 64; set engine\.kv_gib to 4\.58e-05"
+        ConfigError, match=r"holds 0 positions and the longest request takes 64; set engine\.kv_gib to 4\.58e-05"
     ):
         engine_of(tiny_model(), kv_gib=1e-9)
 

@@ -32,6 +32,15 @@ def test_width_and_cells_follow_from_the_sizes(sizes, held):
 
 def test_memory_below_one_full_request_is_refused_with_what_is_needed():
     with pytest.raises(
-        ConfigError, match=r"holds 63 positions and the longest request 64; set engine\.kv_gib to 4.58e-05"
+        ConfigError, match=r"holds 63 positions and the longest request takes 64; set engine\.kv_gib to 4.58e-05"
     ):
         capacity(SHAPE, torch.float64, EngineConfig(width=64, kv_gib=63.5 * 768 / GIB))
+
+
+def test_a_guided_request_takes_two_slots_and_twice_the_memory():
+    sizes = EngineConfig(width=64, kv_gib=100 * 768 / GIB)
+    assert capacity(SHAPE, torch.float64, sizes) == Capacity(64, 100)
+    with pytest.raises(ConfigError, match=r"the longest request takes 128"):
+        capacity(SHAPE, torch.float64, sizes, guided=True)
+    with pytest.raises(ConfigError, match=r"two slots per request; engine\.slots is 1"):
+        capacity(SHAPE, torch.float64, EngineConfig(slots=1, width=64), guided=True)

@@ -1,14 +1,20 @@
 """Laws that hold for every cache policy, every commit policy, and every one to come."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
 from dllm_core.cache.base import CachePolicy
 from dllm_core.canvas import Canvas
+from dllm_core.commit.threshold import Threshold
 from dllm_core.config import DecodeConfig
 from dllm_core.decode import with_progress
+from dllm_core.errors import EngineError
+from dllm_core.frontier import BlockFrontier
+from dllm_core.models.base import ModelShape
+from dllm_core.request import Request
 from dllm_core.signals import Signals
 from tests.fakes import EOS, MASK, engine_of, facts, some_requests, tiny_model
 
@@ -33,13 +39,42 @@ def config(cache: str, commit: str, **more) -> DecodeConfig:
 @pytest.mark.parametrize("commit", COMMITS)
 @pytest.mark.parametrize("cache", CACHES)
 def test_batched_decode_equals_one_request_at_a_time(cache, commit, shift):
-    model, requests = tiny_model(shift), some_requests(12, seed=3, shift=shift, guided=not shift)
+    model, requests = tiny_model(shift), some_requests(12, seed=3, shift=shift)
     together = engine_of(model, config(cache, commit), slots=5, max_rows=37).generate(requests)
     for request, done in zip(requests, together, strict=True):  # a canvas of its own width: a sum over T would show
         slots = 2 if request.guidance else 1
         alone = engine_of(model, config(cache, commit), slots=slots, width=request.length).generate([request])[0]
         assert facts(done) == facts(alone)
         assert done.confidence == pytest.approx(alone.confidence, abs=1e-6)
+
+
+@pytest.mark.parametrize("more", [{"stop": ["7 3", "11"]}, {"noise": "step"}, {"stop_at_eos": False}], ids=str)
+@pytest.mark.parametrize("causal", [0, 8], ids=["bidirectional", "block-causal"])
+@SHIFTS
+@pytest.mark.parametrize("cache", CACHES)
+def test_batched_equals_alone_under_every_option(cache, shift, causal, more):
+    model, requests = tiny_model(shift, causal=causal), some_requests(9, seed=17, shift=shift)
+    together = engine_of(model, config(cache, "threshold", **more), slots=5).generate(requests)
+    for request, done in zip(requests, together, strict=True):
+        slots = 2 if request.guidance else 1
+        alone = engine_of(model, config(cache, "threshold", **more), slots=slots, width=request.length)
+        assert facts(done) == facts(alone.generate([request])[0])
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_a_request_that_turns_to_nan_harms_neither_its_neighbours_nor_the_next_in_its_cells(cache):
+    """Id 47 has a NaN embedding; only one prompt holds it. Two slots: what comes later reuses its cells."""
+    model, requests = tiny_model(), some_requests(7, seed=23, guided=False)
+    requests = [replace(r, prompt=[token % 47 for token in r.prompt]) for r in requests]
+    usual = [facts(done) for done in engine_of(model, config(cache, "threshold"), slots=2).generate(requests)]
+    model.wte.data[47] = float("nan")
+    model.head.data[47] = -1e3 * model.head.data[47].abs()  # never generated, so that it stays in the one prompt
+    usual = [facts(done) for done in engine_of(model, config(cache, "threshold"), slots=2).generate(requests)]
+    poisoned = [*requests[:2], replace(requests[1], prompt=[47, 1]), *requests[2:]]
+    done = engine_of(model, config(cache, "threshold"), slots=2, kv_gib=110 * 768 / 2**30).generate(poisoned)
+    assert done[2].finish_reason == "error"
+    assert "NaN" in done[2].error
+    assert [facts(d) for i, d in enumerate(done) if i != 2] == usual
 
 
 @pytest.mark.parametrize("cache", CACHES)
@@ -84,15 +119,55 @@ def test_every_live_slot_commits_at_least_one_token_per_forward(cache, commit):
         assert 1 <= done.forwards <= request.max_new_tokens
 
 
-def test_a_prompt_never_changes_and_the_mask_id_in_it_is_text():
-    """Mask ids in a prompt are never filled in, and the answer holds neither the mask nor unused ids."""
-    requests = [
-        request.__class__(str(i), [5, MASK, 7, MASK], 12, temperature=2.0, seed=i)
-        for i, request in enumerate(some_requests(6))
-    ]
+class Overwriting(Threshold):
+    """Wants every position of every slot to become 7 at each step."""
+
+    def attach(self, canvas: Canvas, shape: ModelShape) -> None:
+        self.canvas = canvas
+
+    def rewrite(self, canvas: Canvas, signals: Signals, chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.ones_like(chosen), torch.full_like(signals.token, 7)
+
+
+def test_a_policy_that_rewrites_everything_leaves_the_prompt_and_the_mask_ids_in_it():
+    policy = Overwriting(0.3)
+    done = engine_of(tiny_model(), config("none", "threshold"), commit=policy).generate([Request("a", [5, MASK, 9], 4)])
+    assert done[0].tokens == [7] * 4
+    assert policy.canvas.token[0, :3].tolist() == [5, MASK, 9]
+
+
+def test_neither_the_mask_nor_an_id_without_a_tokenizer_entry_is_ever_generated():
+    requests = [Request(str(i), [5, MASK, 7, MASK], 12, temperature=2.0, seed=i) for i in range(6)]
     for done in engine_of(tiny_model(), config("dual", "factor")).generate(requests):
         assert done.finish_reason in ("eos", "length")
         assert all(token < EOS for token in done.tokens)
+
+
+class Cutting(BlockFrontier):
+    """Finds at the first step that the answer ends after ten positions."""
+
+    def cut(self, canvas: Canvas, signals: Signals) -> torch.Tensor:
+        return torch.minimum(canvas.end, canvas.prompt_end + 10)
+
+
+def test_an_answer_that_is_cut_holds_no_masks_and_gives_all_its_cells_back():
+    settings = config("none", "one-a-step", stop_at_eos=False)
+    engine = engine_of(tiny_model(), settings, frontier=Cutting(8), slots=2, kv_gib=66 * 768 / 2**30)
+    for done in engine.generate([Request(str(i), [i, 3], 30) for i in range(5)]):
+        assert len(done.tokens) == 10 or done.finish_reason == "eos"
+        assert MASK not in done.tokens
+        assert done.forwards <= 10
+
+
+def test_an_engine_that_is_decoding_refuses_to_begin_again_and_is_free_afterwards():
+    engine, requests = engine_of(tiny_model()), some_requests(3, guided=False)
+    source = iter(requests)
+    first = engine.decode(lambda: next(source, None))
+    next(first)
+    with pytest.raises(EngineError, match="decoding already"):
+        engine.generate(requests)
+    first.close()
+    assert len(engine.generate(requests)) == 3
 
 
 def test_stopping_at_eos_gives_the_text_that_decoding_everything_gives():
@@ -120,8 +195,7 @@ class ForgetfulCache(CachePolicy):
 
 @SHIFTS
 def test_a_policy_that_plans_nothing_still_decodes_every_request(shift):
-    engine = engine_of(tiny_model(shift), config("none", "threshold"))
-    object.__setattr__(engine.method, "cache", ForgetfulCache())
+    engine = engine_of(tiny_model(shift), config("none", "threshold"), cache=ForgetfulCache())
     requests = some_requests(9, seed=2, shift=shift, guided=False)
     assert all(done.finish_reason in ("eos", "length") for done in engine.generate(requests))
 

@@ -72,3 +72,12 @@ def test_the_draw_counter_changes_the_token_and_its_absence_keeps_it():
     first = sampled_token(logits, one, one, n, n, n * 0)
     assert torch.equal(first, sampled_token(logits, one, one, n, n, n * 0))
     assert not torch.equal(first, sampled_token(logits, one, one, n, n, n * 0 + 1))
+
+
+def test_top_p_of_one_keeps_every_token_whatever_stands_beside_it():
+    x = torch.cat([torch.zeros(1), torch.full((999,), -25.0)]).expand(2, -1)  # an fp32 sum is 1 after the first
+    assert nucleus(x, torch.tensor([1.0, 0.5])).isfinite().sum(1).tolist() == [1000, 1]
+
+
+def test_a_top_p_below_fp32_takes_the_likeliest():
+    assert (draw(torch.tensor([0.0, 9.0, 1.0]), 1.0, top_p=1e-50, rows=9) == 1).all()

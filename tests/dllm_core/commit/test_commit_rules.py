@@ -48,6 +48,11 @@ def test_factor_takes_all_of_equal_ranks_that_fit_from_the_left():
     assert chosen(Factor(1.0), canvas, signals) == [0, 1]  # 2 * 0.25 and 3 * 0.25 fit; 4 * 0.25 is not below 1
 
 
+def test_factor_is_not_stopped_by_a_position_that_could_not_be_read():
+    canvas, signals = plane([0.99, 0.99, float("nan"), 0.99])
+    assert chosen(Factor(1.0), canvas, signals) == [0, 1, 3]
+
+
 def walk(policy: TopK, holes: int, block: int) -> list[int]:
     """Tokens fixed at each step of a block of `holes` positions."""
     canvas, signals = plane([0.5 + i / 1000 for i in range(holes)], block)

@@ -4,7 +4,6 @@ What is done is what has a part file; there is no other state. So the same comma
 was stopped or killed, and only reports on one that is finished.
 """
 
-import secrets
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +26,7 @@ from cluster.summary import SUCCESS, SUMMARY, RunFacts, Summary, load_stats, sav
 from cluster.work.driver import Driver
 from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, as_record
 from cluster.work.pool import RayPool
+from cluster.work.probe import Probe, planted
 from cluster.work.queue import ShardQueue
 from cluster.work.runner import Task
 from cluster.work.worker import EngineFactory, load_engine
@@ -34,7 +34,6 @@ from cluster.writing.parts import PartInfo, find_parts, read_part, write_empty_p
 from cluster.writing.tally import tally
 
 CONFIG = "_run/config.yaml"
-PROBE = "_run/probe"  # another content in every run, so that no node takes an old copy for the driver's folder
 LOOK = 0.5  # seconds between looks at how far the workers are
 
 
@@ -72,7 +71,8 @@ class Job:
         try:
             if left:
                 connect()
-                self._decode(left, screen)
+                with planted(self.storage) as probe:
+                    self._decode(left, probe, screen)
             elif not self.plan.shards:
                 self._write_empty()
         except (Exception, Stopped) as cause:
@@ -118,13 +118,10 @@ class Job:
                 Warned("strays", f"{len(strays)} files are no input and left alone, {strays[0]} among them"), screen
             )
 
-    def _decode(self, left: list[Shard], screen: Screen) -> None:
+    def _decode(self, left: list[Shard], probe: Probe, screen: Screen) -> None:
         config, samples = self.config, self.config.decode.n
-        probe = secrets.token_bytes(16)
-        self.storage.replace(PROBE, probe)
         queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples)
-        task = Task(config, self.plan.schema, self.prospect.digest, PROBE, probe)
-        pool = RayPool(task, self.make_engine)
+        pool = RayPool(Task(config, self.plan.schema, self.prospect.digest, probe), self.make_engine)
         board = ProgressBoard(self.plan.rows * samples, *self._done_before(), config.cluster, screen)
         if lacks := pool.missing():
             self._note(Warned("cluster_too_small", lacks), screen)

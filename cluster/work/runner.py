@@ -18,6 +18,7 @@ from cluster.reports import ShardReport, WorkerProgress
 from cluster.schema import output_schema
 from cluster.shard import Shard
 from cluster.work.engine_thread import Decoder, EngineThread
+from cluster.work.probe import Probe
 from cluster.writing.output import build_output
 from cluster.writing.parts import find_part, read_part, write_part
 from cluster.writing.storage import Storage
@@ -45,8 +46,7 @@ class Task:
     config: JobConfig
     schema: pa.Schema  # of the input
     fingerprint: str  # digest, for the metadata of part files
-    probe: str  # name of a file in the output folder that every worker must see
-    probe_content: bytes
+    probe: Probe  # that every worker must see in the output folder
 
 
 class ShardRunner:

@@ -15,10 +15,10 @@ from ray.util.metrics import Counter
 from cluster.config import JobConfig
 from cluster.reports import ShardReport, WorkerProgress, WorkerReport
 from cluster.shard import Shard
+from cluster.work.probe import check_probe
 from cluster.work.runner import DecodingEngine, ShardRunner, Task
-from cluster.writing.storage import LocalStorage, Storage
+from cluster.writing.storage import LocalStorage
 from dllm_core.engine import Engine
-from dllm_core.errors import ConfigError
 
 EngineFactory = Callable[[JobConfig], DecodingEngine]
 ORPHAN_CHECK = 0.2  # seconds; a raylet that dies leaves its workers running
@@ -42,7 +42,7 @@ class GenerationWorker:
         started, config = time.perf_counter(), self.task.config
         torch.set_num_threads(config.engine.threads)  # Ray sets one thread for an actor with a part of a CPU
         storage = LocalStorage(config.output.path)
-        check_probe(storage, self.task)
+        check_probe(storage, self.task.probe)
         engine = self.make_engine(config)
         engine.self_check()
         name = f"{socket.gethostname()}/{str(ray.get_runtime_context().get_actor_id())[:8]}"
@@ -81,19 +81,6 @@ COUNTED = {
     "errors": "rows of the result with an error",
     "forwards": "forwards, summed over requests",
 }
-
-
-def check_probe(storage: Storage, task: Task) -> None:
-    """The output folder must be the same place here as for the driver."""
-    try:
-        seen = storage.read(task.probe)
-    except OSError:
-        seen = b""
-    if seen != task.probe_content:
-        raise ConfigError(
-            f"output.path {task.config.output.path} is not the same folder on node {socket.gethostname()} as where the "
-            f"job was started: {task.probe} is missing there, or another one; use a path that all nodes share"
-        )
 
 
 def exit_with_parent(parent: int) -> None:

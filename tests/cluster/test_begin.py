@@ -5,6 +5,7 @@ import pytest
 from cluster.errors import PlanError
 from cluster.job import Job
 from cluster.prospect import examine
+from cluster.work.probe import Probe
 from cluster.work.runner import ShardRunner, Task
 from tests.fakes_cluster import Lines, echo_engine, job_config, snapshot, write_prompts
 
@@ -25,7 +26,7 @@ def begin(job):
 
 def decode(job, shards):
     """What workers would do."""
-    task = Task(job.config, job.plan.schema, job.prospect.digest, "_run/probe", b"")
+    task = Task(job.config, job.plan.schema, job.prospect.digest, Probe("_run/probe-1", b""))
     runner = ShardRunner(echo_engine(job.config), task, job.storage, "w")
     for shard in shards:
         runner.run(shard)

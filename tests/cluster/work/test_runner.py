@@ -11,6 +11,7 @@ from cluster.errors import PlanError
 from cluster.job import Job
 from cluster.prospect import examine
 from cluster.reports import Tally
+from cluster.work.probe import Probe
 from cluster.work.runner import ShardRunner, Task
 from cluster.writing.parts import read_part
 from dllm_core.errors import EngineError
@@ -21,7 +22,7 @@ from tests.fakes_data import bad_utf8, write_parquet
 
 def make_runner(folder: Path, prompts, engine=None, **changes):
     prospect = examine(job_config(folder, write_prompts(folder / "in.parquet", prompts), **changes))
-    task = Task(prospect.config, prospect.plan.schema, prospect.digest, "_run/probe", b"")
+    task = Task(prospect.config, prospect.plan.schema, prospect.digest, Probe("_run/probe-1", b""))
     engine = engine or echo_engine(prospect.config)
     return ShardRunner(engine, task, prospect.storage, "w"), prospect
 
@@ -146,7 +147,7 @@ def test_the_first_rows_are_shown_whatever_the_other_columns_hold(tmp_path):
     columns = {"odd": bad_utf8(b"\xff", b"a"), "when": pa.array([1, 2], pa.timestamp("ns"))}
     data = write_parquet(tmp_path / "in.parquet", {"id": ["a", "b"], "prompt": bad_utf8(b"one", b"tw\xff"), **columns})
     prospect = examine(job_config(tmp_path, data))
-    task = Task(prospect.config, prospect.plan.schema, prospect.digest, "_run/probe", b"")
+    task = Task(prospect.config, prospect.plan.schema, prospect.digest, Probe("_run/probe-1", b""))
     ShardRunner(echo_engine(prospect.config), task, prospect.storage, "w").run(prospect.plan.shards[0])
     first, second = Job(prospect).first_rows(3)
     assert first == {"request_id": "a", "generated_text": "one", "error": None, "prompt": "one"}

@@ -6,27 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-from cluster.work.runner import Task
-from cluster.work.worker import check_probe
-from cluster.writing.storage import LocalStorage
-from dllm_core.errors import ConfigError
-from tests.fakes_cluster import job_config, write_prompts
-
 ROOT = Path(__file__).parent.parent.parent.parent
-
-
-def test_an_output_folder_that_is_another_one_here_is_a_clear_error(tmp_path):
-    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", ["a"]))
-    storage, task = LocalStorage(config.output.path), Task(config, None, "f", "_run/probe", b"this run")
-    with pytest.raises(ConfigError, match=r"not the same folder on node .* _run/probe is missing there"):
-        check_probe(storage, task)
-    storage.replace("_run/probe", b"an old copy")
-    with pytest.raises(ConfigError, match="or another one; use a path that all nodes share"):
-        check_probe(storage, task)
-    storage.replace("_run/probe", b"this run")
-    check_probe(storage, task)
 
 
 def test_a_worker_whose_parent_is_gone_exits_at_once():

@@ -2,12 +2,14 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from cluster import fingerprint
 from cluster.config import JobConfig
 from cluster.errors import PlanError
 from cluster.plan import Plan, load_plan, make_plan
 from cluster.reading.files import Listing, list_input, would_list
+from cluster.summary import SUCCESS
 from cluster.writing.storage import LocalStorage
 from dllm_core.capacity import Capacity, capacity
 from dllm_core.models.load import ModelDescription, describe, dtype_of
@@ -50,6 +52,21 @@ def refuse_output_among_input(config: JobConfig) -> None:
             )
 
 
+def refuse_unusable_output(config: JobConfig) -> None:
+    """The folder, or the nearest one above it that exists, must be one, and ours to write in unless all is done."""
+    path = Path(config.output.path)
+    for folder in (path, path / "_run"):
+        nearest = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+        if not nearest.is_dir():
+            raise PlanError(f"output.path {path} cannot be used: {nearest} is there and is no folder; take another one")
+        needed = os.R_OK | os.X_OK if (path / SUCCESS).exists() else os.R_OK | os.W_OK | os.X_OK
+        if not os.access(nearest, needed, effective_ids=os.access in os.supports_effective_ids):
+            raise PlanError(
+                f"output.path {path} cannot be used: this user may not read and write in {nearest}, or its file system "
+                "is read-only; take another one, or change the permissions"
+            )
+
+
 def refuse_missing_template(config: JobConfig, model: ModelDescription) -> None:
     if config.input.mode == "chat" and not model.has_template:
         raise PlanError(
@@ -64,6 +81,7 @@ def examine(config: JobConfig) -> Prospect:
     if config.model.device == "cuda" and config.cluster.gpus == 0:  # Ray hides all GPUs from who asks for none
         raise PlanError("model.device is cuda, but cluster.gpus is 0: no worker would see a GPU; set cluster.gpus: 1")
     refuse_output_among_input(config)
+    refuse_unusable_output(config)
     model = describe(config.model.path)
     refuse_missing_template(config, model)
     held = capacity(model.shape, dtype_of(config.model.dtype), config.engine, guided=config.decode.guidance > 0)

@@ -1,12 +1,15 @@
 """What is refused before anything starts."""
 
 import json
+import os
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from cluster.errors import PlanError
-from cluster.prospect import examine
+from cluster.prospect import examine, refuse_unusable_output
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import MODEL, job_config, write_prompts
 
@@ -60,6 +63,43 @@ def test_an_output_beside_the_input_or_out_of_its_sight_is_fine(tmp_path, data, 
     else:
         with pytest.raises(PlanError, match="is not empty and no job of ours began there"):
             examine(config)
+
+
+@pytest.mark.parametrize("taken", ["out", "out/_run", "parent"])
+def test_a_file_where_the_output_or_a_folder_above_it_should_be_is_named(tmp_path, data, taken):
+    (tmp_path / taken).parent.mkdir(exist_ok=True)
+    (tmp_path / taken).write_text("x")
+    path = tmp_path / ("parent/deep/out" if taken == "parent" else "out")
+    with pytest.raises(PlanError, match=rf"output\.path {path} cannot be used: {tmp_path / taken} .* no folder"):
+        examine(job_config(tmp_path, data, output__path=str(path)))
+
+
+@pytest.fixture
+def unprivileged():
+    """As a user whom permissions hold up: root is held up by none."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(before)
+
+
+@pytest.mark.parametrize("path", ["closed", "closed/deep/out"])
+def test_a_folder_that_this_user_may_not_write_in_is_named(path, unprivileged):
+    with tempfile.TemporaryDirectory() as name:  # below the test's own folder another user sees nothing
+        closed = Path(name) / "closed"
+        closed.mkdir(mode=0o555)
+        config = job_config(Path(name), Path(name), output__path=str(Path(name) / path))
+        with pytest.raises(PlanError, match=rf"may not read and write in {closed}, or .* read-only"):
+            refuse_unusable_output(config)
+        closed.chmod(0o755)
+        refuse_unusable_output(config)
+        (closed / "_SUCCESS").touch()
+        closed.chmod(0o555)
+        if path == "closed":
+            refuse_unusable_output(config)  # a finished job is only reported on
+        assert sorted(os.listdir(closed)) == ["_SUCCESS"]
+        closed.chmod(0o755)
 
 
 def test_chat_with_a_model_that_has_no_template_is_refused_with_the_way_out(tmp_path, data):

@@ -70,6 +70,15 @@ def test_a_parquet_file_that_cannot_be_read(tmp_path, capsys, content):
     )
 
 
+def test_a_file_where_the_output_folder_should_be_is_told_by_plan_too(tmp_path, capsys):
+    data = write_prompts(tmp_path / "in.parquet", ["a"])
+    (tmp_path / "out").write_text("thesis")
+    for words in ([], ["--plan"]):
+        said = refused(capsys, "--config", job_file(tmp_path, data), *words)
+        assert f"error: output.path {tmp_path}/out cannot be used" in said
+    assert (tmp_path / "out").read_text() == "thesis"
+
+
 @pytest.mark.parametrize("key", ["input.paths", "output.path", "model.path"])
 def test_object_stores_are_refused_by_name(tmp_path, capsys, key):
     data = write_prompts(tmp_path / "in.parquet", ["a"])

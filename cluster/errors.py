@@ -1,13 +1,14 @@
-"""What can stop a job before it decodes, as types a caller can act on.
+"""What can stop a job from outside of it, as types a caller can act on.
 
 ConfigError               (dllm_core.errors)
 + PlanError               the input, or how it is described, cannot be decoded; change the config or the files
   - FingerprintChanged    the output folder belongs to a job with other settings
   - OutputTaken           the output folder holds something that no job of ours began
   - ForeignFile           a file stands where a result belongs, and it is not that result
+  - UnreadableInput       an input file that was sound when the job was planned is damaged, changed or gone
 
 DriftlineError            (dllm_core.errors)
-+ UnreadableInput         an input file that was sound when the job was planned is damaged, changed or gone
++ UnwritableOutput        the output folder takes no more: disk full, read-only, gone
 """
 
 from collections.abc import Sequence
@@ -49,11 +50,20 @@ class ForeignFile(PlanError):
         )
 
 
-class UnreadableInput(DriftlineError):
+class UnreadableInput(PlanError):
     def __init__(self, path: str, reason: object) -> None:
         first_line = str(reason).partition("\n")[0]
         super().__init__(
             f"input file {path} cannot be read as it was planned: {first_line}; is it damaged, changed or gone?"
+        )
+
+
+class UnwritableOutput(DriftlineError):
+    def __init__(self, path: str, reason: OSError) -> None:
+        said = reason.strerror or str(reason).partition("\n")[0]
+        super().__init__(
+            f"output.path {path} cannot be written to: {said}; what is finished is kept: make room or mend the folder, "
+            "then give the same command again"
         )
 
 

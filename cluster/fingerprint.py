@@ -13,7 +13,7 @@ from typing import Any
 from cluster.config import JobConfig
 from cluster.errors import FingerprintChanged, OutputTaken, PlanError
 from cluster.reading.files import InputFile
-from cluster.writing.storage import Storage
+from cluster.writing.storage import Storage, writing_to
 
 NAME = "_run/fingerprint.json"
 MODEL_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".safetensors"}  # weights, config, tokenizer, chat template
@@ -64,7 +64,8 @@ def save(storage: Storage, fingerprint: Fingerprint) -> None:
     begin at once in one folder the second finds the first one's mark.
     """
     source = storage.scratch(".json")
-    source.write_text(json.dumps(fingerprint, indent=2) + "\n")
+    with writing_to(storage.place):
+        source.write_text(json.dumps(fingerprint, indent=2) + "\n")
     if not storage.create(NAME, source):
         check(storage, fingerprint)
 

@@ -4,6 +4,7 @@ What is done is what has a part file; there is no other state. So the same comma
 was stopped or killed, and only reports on one that is finished.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import yaml
 
 from cluster import fingerprint
-from cluster.errors import PlanError
+from cluster.errors import PlanError, UnwritableOutput
 from cluster.event_log import EventLog
 from cluster.plan import load_plan, save_plan
 from cluster.progress import ProgressBoard
@@ -76,8 +77,9 @@ class Job:
             elif not self.plan.shards:
                 self._write_empty()
         except (Exception, Stopped) as cause:
-            self.log.add("run_stopped", {"cause": type(cause).__name__, "message": str(cause)})
-            save_stats(self.storage, self.plan.shards, self._all_reports(read_parts=False))
+            with contextlib.suppress(UnwritableOutput):  # then nothing more can be kept, and the cause matters more
+                self.log.add("run_stopped", {"cause": type(cause).__name__, "message": str(cause)})
+                save_stats(self.storage, self.plan.shards, self._all_reports(read_parts=False))
             raise
         return self._end()
 

@@ -19,7 +19,7 @@ from cluster.reading.nulls import check_not_all_null
 from cluster.reading.prompt_source import template_columns
 from cluster.schema import check_columns, common_schema, locate, output_schema
 from cluster.shard import Shard, plan_shards
-from cluster.writing.storage import Storage
+from cluster.writing.storage import Storage, writing_to
 
 PLAN = "_run/shards.parquet"
 SCHEMA_KEY = b"input_schema"  # the input's schema, serialized and base64, in the metadata of the plan's file
@@ -78,7 +78,8 @@ def save_plan(storage: Storage, plan: Plan) -> bool:
     }
     schema = COLUMNS.with_metadata({SCHEMA_KEY: base64.b64encode(plan.schema.serialize().to_pybytes())})
     source = storage.scratch(".parquet")
-    pq.write_table(pa.table(columns, schema=schema), source)
+    with writing_to(storage.place):
+        pq.write_table(pa.table(columns, schema=schema), source)
     return storage.create(PLAN, source)
 
 

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cluster.errors import UnwritableOutput
 from cluster.writing.storage import Storage
 from dllm_core.errors import ConfigError
 
@@ -28,7 +29,7 @@ def planted(storage: Storage) -> Iterator[Probe]:
     try:
         yield probe
     finally:
-        with contextlib.suppress(OSError):  # it may stay, and what ended the run matters more
+        with contextlib.suppress(UnwritableOutput):  # it may stay, and what ended the run matters more
             storage.remove(probe.name)
 
 

@@ -29,7 +29,7 @@ class Guilt:
 
 
 class GuiltyShards(DriftlineError):
-    """All other shards are done; some of these rows kill whoever decodes them."""
+    """Nothing else is left to do; some of these rows kill whoever decodes them."""
 
     def __init__(self, found: Sequence[Guilt]) -> None:
         self.found = list(found)
@@ -38,7 +38,7 @@ class GuiltyShards(DriftlineError):
             f"while it was decoded alone; last cause: {guilt.cause}"
             for guilt in self.found
         ]
-        advice = "All other shards are done. Find the row that kills, and mend it or leave it out in a new job."
+        advice = "No other shard is left to do. Find the row that kills, and mend it or leave it out in a new job."
         super().__init__("\n".join([*lines, advice]))
 
 

@@ -12,6 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from cluster.config import JobConfig
+from cluster.errors import UnwritableOutput
 from cluster.reading.prompts import PromptBuilder
 from cluster.reading.table_io import RowReader
 from cluster.reports import ShardReport, WorkerProgress
@@ -71,7 +72,12 @@ class ShardRunner:
         answers = self.thread.decode([request for prompt in prompts for request in prompt.requests])
         samples = self.task.config.decode.n
         part = build_output(block.table, prompts, answers, self.schema, samples, self.worker)
-        first = write_part(self.storage, shard, part, self.task.fingerprint, output)
+        try:
+            first = write_part(self.storage, shard, part, self.task.fingerprint, output)
+        except UnwritableOutput:
+            if find_part(self.storage, shard, self.task.fingerprint, output) is None:
+                raise
+            first = False  # another run has ended meanwhile and cleared the scratch folder
         seconds = time.perf_counter() - started
         return ShardReport(shard.id, tally(part, output.column_prefix), self.worker, seconds, skipped=not first)
 

@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 from cluster.config import OutputConfig
 from cluster.errors import ForeignFile
 from cluster.shard import Shard
-from cluster.writing.storage import Storage
+from cluster.writing.storage import Storage, writing_to
 
 KEY = b"driftline"  # of the schema's metadata; the value is JSON of Stamp
 
@@ -63,9 +64,7 @@ def write_part(storage: Storage, shard: Shard, table: pa.Table, fingerprint: str
 
 def replace_part(storage: Storage, shard: Shard, table: pa.Table, fingerprint: str, output: OutputConfig) -> None:
     """Put a new result in the old one's place (failed rows decoded again)."""
-    source = storage.scratch(f".{output.format}")
-    _write(source.as_posix(), table, stamp_of(shard, fingerprint), output)
-    storage.overwrite(part_name(shard, output), source)
+    storage.overwrite(part_name(shard, output), _written(storage, table, stamp_of(shard, fingerprint), output))
 
 
 def read_part(storage: Storage, shard: Shard, output: OutputConfig) -> pa.Table:
@@ -114,9 +113,18 @@ def stamp_of(shard: Shard, fingerprint: str) -> Stamp:
 
 def write_table(storage: Storage, name: str, table: pa.Table, stamp: Stamp, output: OutputConfig) -> bool:
     """False = the name was taken."""
+    return storage.create(name, _written(storage, table, stamp, output))
+
+
+def _written(storage: Storage, table: pa.Table, stamp: Stamp, output: OutputConfig) -> Path:
     source = storage.scratch(f".{output.format}")
-    _write(source.as_posix(), table, stamp, output)
-    return storage.create(name, source)
+    try:
+        with writing_to(storage.place):
+            _write(source.as_posix(), table, stamp, output)
+    except BaseException:
+        source.unlink(missing_ok=True)  # a full disk needs the room
+        raise
+    return source
 
 
 def _write(path: str, table: pa.Table, stamp: Stamp, output: OutputConfig) -> None:

@@ -4,24 +4,36 @@ A result becomes visible by getting its name, which happens at one instant and f
 given up for dead cannot overwrite its successor.
 """
 
+import contextlib
 import errno
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+
+from cluster.errors import UnwritableOutput
 
 SCRATCH = "_run/tmp"
 # What file systems without hard links answer.
 NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
+@contextlib.contextmanager
+def writing_to(place: str) -> Iterator[None]:
+    """What the file system refuses in here is the fault of nobody's data."""
+    try:
+        yield
+    except OSError as error:
+        raise UnwritableOutput(place, error) from error
+
+
 class Storage(Protocol):
-    """Names are relative, with "/". A store of objects does `create` by a conditional PUT and `list` by its own
-    listing.
+    """Names are relative, with "/". What writes raises UnwritableOutput. A store of objects does `create` by a
+    conditional PUT and `list` by its own listing.
     """
 
     @property
@@ -92,46 +104,53 @@ class LocalStorage:
 
     def scratch(self, suffix: str = "") -> Path:
         folder = self.root / SCRATCH
-        folder.mkdir(parents=True, exist_ok=True)
+        with writing_to(self.place):
+            folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{uuid.uuid4().hex}{suffix}"
 
     def create(self, name: str, source: Path) -> bool:
-        target = self._prepared(name, source)
-        try:
-            self.link(source, target)
-        except FileExistsError:
-            created = False
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                raise
-            created = not target.exists()  # without hard links two writers within this instant may both succeed
-            if created:
-                os.rename(source, target)
-        else:
-            created = True
-        source.unlink(missing_ok=True)
-        _sync_folder(target.parent)
+        with writing_to(self.place):
+            target = self._prepared(name, source)
+            created = self._linked(source, target)
+            source.unlink(missing_ok=True)
+            _sync_folder(target.parent)
         return created
 
     def overwrite(self, name: str, source: Path) -> None:
-        target = self._prepared(name, source)
-        os.replace(source, target)
-        _sync_folder(target.parent)
+        with writing_to(self.place):
+            target = self._prepared(name, source)
+            os.replace(source, target)
+            _sync_folder(target.parent)
 
     def replace(self, name: str, data: bytes) -> None:
         source = self.scratch()
-        source.write_bytes(data)
+        with writing_to(self.place):
+            source.write_bytes(data)
         self.overwrite(name, source)
 
     def remove(self, name: str) -> None:
         target = self.root / name
-        if target.exists():
-            target.unlink()
-            _sync_folder(target.parent)
+        with writing_to(self.place):
+            if target.exists():
+                target.unlink()
+                _sync_folder(target.parent)
 
     def clear_scratch(self) -> None:
         """Remove what writers that died left behind; only while no other writer is at work."""
         shutil.rmtree(self.root / SCRATCH, ignore_errors=True)
+
+    def _linked(self, source: Path, target: Path) -> bool:
+        try:
+            self.link(source, target)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            if target.exists():  # without hard links two writers within this instant may both succeed
+                return False
+            os.rename(source, target)
+        return True
 
     def _prepared(self, name: str, source: Path) -> Path:
         """The bytes are on the disk before the name is: a power cut leaves no empty result."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.errors import FingerprintChanged, ForeignFile, OutputTaken, PlanError, UnreadableInput
+from cluster.errors import FingerprintChanged, ForeignFile, OutputTaken, PlanError, UnreadableInput, UnwritableOutput
 from cluster.work.driver import NoWorkers
 from cluster.work.queue import Guilt, GuiltyShards
 from dllm_core.errors import ConfigError, DriftlineError, NoProgress, PromptTooLong, RequestError
@@ -21,6 +21,7 @@ ERRORS = [
     OutputTaken("/out", ["thesis.txt"]),
     ForeignFile("/out/a.parquet", "is cut short"),
     UnreadableInput("/in/a.parquet", OSError("bad page")),
+    UnwritableOutput("/out", OSError(28, "No space left on device")),
     NoWorkers("3 workers in a row died while loading"),
     GuiltyShards([Guilt(make_shards(1)[0], ("w1", "w2"), "killed")]),
 ]
@@ -43,3 +44,10 @@ def test_an_error_crosses_pickle_whole(error):
 def test_every_error_with_parameters_of_its_own_is_among_them():
     own = {kind for kind in below(DriftlineError) if "__init__" in vars(kind)}
     assert own <= {type(error) for error in ERRORS}
+
+
+def test_a_damaged_input_is_wrong_input_and_a_full_disk_is_not():
+    assert isinstance(UnreadableInput("/in/a.parquet", "bad page"), ConfigError)
+    full = UnwritableOutput("/out", OSError(28, "No space left on device"))
+    assert not isinstance(full, ConfigError)
+    assert str(full).startswith("output.path /out cannot be written to: No space left on device; what is finished")

@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 
 from cluster.config import ClusterConfig
-from cluster.errors import UnreadableInput
+from cluster.errors import UnreadableInput, UnwritableOutput
 from cluster.work.driver import Driver, NoWorkers
 from cluster.work.happenings import Finished, Loaded, Lost, Warned
 from cluster.work.queue import GuiltyShards, ShardQueue
@@ -144,6 +144,15 @@ def test_an_input_that_cannot_be_read_stops_the_job_at_once_and_blames_no_neighb
         drive(pool, shards)
     assert pool.dropped == []
     assert pool.started == 3
+
+
+def test_a_full_disk_stops_the_job_at_once_and_blames_no_shard():
+    shards = make_shards(30)
+    full = UnwritableOutput("/out", OSError(28, "No space left on device"))
+    pool = FakePool(raises={shards[7].id: full})
+    with pytest.raises(UnwritableOutput, match=r"output\.path /out cannot be written to: No space left on device"):
+        drive(pool, shards)
+    assert pool.dropped == []
 
 
 def test_a_cluster_without_room_stops_the_job_in_time_and_names_what_is_missing():

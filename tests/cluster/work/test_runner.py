@@ -1,5 +1,8 @@
 """From shard to part file, without Ray."""
 
+import contextlib
+import resource
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -7,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import PlanError
+from cluster.errors import PlanError, UnwritableOutput
 from cluster.job import Job
 from cluster.prospect import examine
 from cluster.reports import Tally
 from cluster.work.probe import Probe
 from cluster.work.runner import ShardRunner, Task
 from cluster.writing.parts import read_part
+from cluster.writing.storage import LocalStorage
 from dllm_core.errors import EngineError
 from dllm_core.request import Completion
 from tests.fakes_cluster import echo_engine, job_config, write_prompts
@@ -94,6 +98,42 @@ def test_the_first_complete_part_wins_and_the_second_writer_says_so(tmp_path):
     slow.worker = "late"
     assert slow.run(shard).skipped
     assert set(read_part(prospect.storage, shard, prospect.config.output)["worker"].to_pylist()) == {"w"}
+
+
+@contextlib.contextmanager
+def room_for(count: int):
+    """No file of this process grows beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+def test_a_part_that_finds_no_room_is_the_fault_of_the_output_and_is_written_once_there_is_some(tmp_path, format):
+    runner, prospect = make_runner(tmp_path, ["one", "two"], output__format=format)
+    (shard,) = prospect.plan.shards
+    with room_for(500), pytest.raises(UnwritableOutput, match=rf"output\.path {tmp_path}/out cannot be written to"):
+        runner.run(shard)
+    assert prospect.storage.list("_run/tmp") == []
+    assert not runner.run(shard).skipped
+
+
+def test_a_scratch_folder_that_another_run_cleared_when_it_had_done_the_shard_is_no_fault(tmp_path):
+    fast, prospect = make_runner(tmp_path, ["one", "two"])
+    (shard,) = prospect.plan.shards
+    storage = prospect.storage
+
+    def link(source, target):
+        fast.run(shard)
+        shutil.rmtree(tmp_path / "out" / "_run" / "tmp")
+        raise FileNotFoundError(2, "No such file or directory", str(source))
+
+    slow, _ = make_runner(tmp_path, ["one", "two"])
+    slow.storage = LocalStorage(storage.place, link)
+    assert slow.run(shard).skipped
 
 
 def test_an_engine_that_breaks_fails_every_shard_in_hand_and_writes_no_part(tmp_path):

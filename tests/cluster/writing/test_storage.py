@@ -6,6 +6,7 @@ from threading import Barrier
 
 import pytest
 
+from cluster.errors import UnwritableOutput
 from cluster.writing.storage import LocalStorage
 
 
@@ -56,7 +57,7 @@ def test_an_unexpected_failure_of_the_link_is_not_hidden(tmp_path):
     def full(source, target):
         raise OSError(errno.ENOSPC, "disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UnwritableOutput, match="disk full"):
         put(LocalStorage(tmp_path, link=full), "part", b"x")
 
 
@@ -99,3 +100,16 @@ def test_clearing_scratch_removes_what_dead_writers_left(tmp_path):
     storage.scratch().write_bytes(b"half")
     storage.clear_scratch()
     assert storage.list("_run/tmp") == []
+
+
+def test_what_the_file_system_refuses_is_told_as_a_fault_of_the_output(storage, tmp_path):
+    storage.replace("a", b"old")
+    source = storage.scratch()
+    with pytest.raises(UnwritableOutput, match=rf"output\.path {tmp_path}/out cannot be written to: No such file"):
+        storage.create("b", source)  # it was never written
+    source.write_bytes(b"new")
+    with pytest.raises(UnwritableOutput, match=r"Not a directory|File exists"):
+        storage.create("a/b", source)
+    with pytest.raises(UnwritableOutput, match=r"Is a directory|not empty"):
+        storage.overwrite("_run", source)
+    assert storage.read("a") == b"old"

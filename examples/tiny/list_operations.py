@@ -17,12 +17,12 @@ def numbered(items: list[str]) -> str:
     return " ".join(f"({i}) {item}" for i, item in enumerate(items, 1))
 
 
-def some_names(rng: Random, held_out: bool, least: int = 4, most: int = 9) -> list[str]:
+def some_names(rng: Random, held_out: bool, least: int = 4, most: int = 7) -> list[str]:
     return names(rng, rng.randint(least, most), held_out)
 
 
 def copy(rng: Random, held_out: bool) -> Problem:
-    items = some_names(rng, held_out, most=14)
+    items = some_names(rng, held_out, most=10)
     return f"Copy the list: {numbered(items)}", numbered(items)
 
 
@@ -32,12 +32,12 @@ def reverse(rng: Random, held_out: bool) -> Problem:
 
 
 def sort(rng: Random, held_out: bool) -> Problem:
-    numbers = rng.sample(range(10, 100), rng.randint(5, 10))
+    numbers = rng.sample(range(10, 100), rng.randint(5, 7))
     return f"Sort the numbers: {' '.join(map(str, numbers))}", numbered([str(n) for n in sorted(numbers)])
 
 
 def replace(rng: Random, held_out: bool) -> Problem:
-    *items, new = names(rng, rng.randint(5, 10), held_out)
+    *items, new = names(rng, rng.randint(5, 8), held_out)
     i = rng.randrange(len(items))
     changed = [*items[:i], new, *items[i + 1 :]]
     return f"Replace {items[i]} with {new}: {numbered(items)}", f"{items[i]} is number {i + 1}. {numbered(changed)}"
@@ -50,7 +50,7 @@ def remove(rng: Random, held_out: bool) -> Problem:
 
 
 def insert(rng: Random, held_out: bool) -> Problem:
-    *items, new = names(rng, rng.randint(5, 10), held_out)
+    *items, new = names(rng, rng.randint(5, 8), held_out)
     i = rng.randrange(len(items))
     changed = [*items[: i + 1], new, *items[i + 1 :]]
     return f"Insert {new} after {items[i]}: {numbered(items)}", numbered(changed)
@@ -77,12 +77,12 @@ def repeat_each(rng: Random, held_out: bool) -> Problem:
 
 
 def spell(rng: Random, held_out: bool) -> Problem:
-    items = some_names(rng, held_out, least=3, most=9)
+    items = some_names(rng, held_out, least=3, most=7)
     return f"Spell the names: {' '.join(items)}", " ".join(f"{item}: {' '.join(item.lower())}." for item in items)
 
 
 def pair(rng: Random, held_out: bool) -> Problem:
-    items = some_names(rng, held_out, most=10)
+    items = some_names(rng, held_out, most=8)
     numbers = [str(rng.randint(10, 99)) for _ in items]
     answer = " ".join(f"{item} has {number}." for item, number in zip(items, numbers, strict=True))
     return f"Pair the names {' '.join(items)} with the numbers {' '.join(numbers)}", answer

@@ -3,37 +3,26 @@
     python -m examples.tiny.train --steps 14000 --state train-state --folder examples/tiny-llada
 
 Mean cross-entropy over masked answer tokens (LLaDA, arXiv 2502.09992, without its 1/t weight, whose rare samples of
-small t drown the gradient at this batch size). Three quarters of the examples are masked as semi-autoregressive
-decoding meets them: what lies left of a block is known, the block is masked at a uniform rate, everything right of it
-is masked, EOS fill included. The rest is masked uniformly over the whole answer. Known EOS on the right would give
-the answer's length away.
+small t drown the gradient at this batch size). What is masked: `batches.py`. With --start it begins with the weights of
+a checkpoint folder instead of fresh ones, for instance to train the bundled model on.
 """
 
 import argparse
-import itertools
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoTokenizer
 
 from dllm_core.models.dense import dense_logits
 from dllm_core.models.llada import Llada, LladaConfig
-from examples.tiny.problems import COPYING, FAMILIES, stream
+from examples.tiny.batches import batches
 
-CANVASES = (96, 128, 160, 192, 224, 264)  # positions; static shapes, so that each is compiled once
-TOKENS_PER_STEP = 4096
-COPYING_STEPS = 1000  # the first steps see only families whose answers copy the prompt, on canvases of at most
-SHORT = 128  # this many positions: nothing else is learned before copying is, and there it is learned soonest
-BLOCKS = (16, 32, 32, 32, 64)  # block lengths seen in training
 OFFSETS = (0, 0, 0, 1, -1, 2, -2, 3)  # positions to the left that each head looks at first
-SUFFIX_WEIGHT = 0.05  # weight of masked tokens right of the block, whose entropy is high whatever the model knows
 
 
 def tiny_config(vocabulary: int, mask_id: int, eos_id: int) -> LladaConfig:
@@ -42,63 +31,6 @@ def tiny_config(vocabulary: int, mask_id: int, eos_id: int) -> LladaConfig:
         embedding_size=vocabulary, rope_theta=10_000.0, max_sequence_length=2048, mask_token_id=mask_id,
         eos_token_id=eos_id,
     )  # fmt: skip
-
-
-def encoded(tokenizer, seed: int, families: tuple[str, ...]) -> Iterator[tuple[list[int], list[int]]]:
-    """Prompt ids with the chat template, answer ids with the end of turn; a few hundred are tokenised at a time."""
-    examples = stream(seed, families)
-    eot = tokenizer.convert_tokens_to_ids("<|eot_id|>")
-    while True:
-        batch = list(itertools.islice(examples, 256))
-        chats = [[{"role": "user", "content": e.prompt}] for e in batch]
-        prompts = tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
-        asked = tokenizer(prompts, add_special_tokens=False).input_ids
-        told = tokenizer([e.answer for e in batch], add_special_tokens=False).input_ids
-        yield from ((p, [*a, eot]) for p, a in zip(asked, told, strict=True))
-
-
-def masked_positions(rng: Random, prompt: int, answer: int, width: int) -> tuple[list[int], int]:
-    """Positions to mask, and the first position of the suffix that counts less."""
-    generated = range(prompt, width)
-    t = rng.random()
-    if rng.random() < 0.25:
-        chosen = [p for p in generated if rng.random() < t] or [rng.choice(generated)]
-        return chosen, prompt + answer
-    block = rng.choice(BLOCKS)
-    last = answer if rng.random() < 0.95 else width - prompt
-    start = prompt + block * rng.randrange((last + block - 1) // block)
-    inside = range(start, min(start + block, width))
-    chosen = [p for p in inside if rng.random() < t] or [rng.choice(inside)]
-    return [*chosen, *range(inside.stop, width)], inside.stop
-
-
-def batches(tokenizer, start: int, fill: int, mask_id: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """From step `start` on: canvas [b, T], target [b, T] and loss weight [b, T]; each batch has one of the widths."""
-    rng, waiting, step = Random(1000 + start), {width: [] for width in CANVASES}, start
-    copying = encoded(tokenizer, 1000 + start, COPYING)
-    everything = encoded(tokenizer, 2000 + start, tuple(FAMILIES))
-    while True:
-        prompt, answer = next(copying if step < COPYING_STEPS else everything)
-        longest = SHORT if step < COPYING_STEPS else CANVASES[-1]
-        fitting = [width for width in CANVASES if len(prompt) + len(answer) <= width <= longest]
-        if not fitting:
-            continue
-        width = fitting[0] if rng.random() < 0.5 else rng.choice(fitting)
-        waiting[width].append((prompt, answer))
-        count = TOKENS_PER_STEP // width
-        if len(waiting[width]) < count:
-            continue
-        target = torch.full((count, width), fill)
-        canvas, weight = target.clone(), torch.zeros(count, width)
-        for row, (asked, told) in enumerate(waiting[width]):
-            target[row, : len(asked) + len(told)] = torch.tensor(asked + told)
-            chosen, suffix = masked_positions(rng, len(asked), len(told), width)
-            weight[row, chosen] = 1.0
-            weight[row, suffix:] *= SUFFIX_WEIGHT
-            canvas[row] = target[row]
-            canvas[row, chosen] = mask_id
-        waiting[width], step = [], step + 1
-        yield canvas, target, weight
 
 
 def initialise(model: Llada) -> None:
@@ -159,11 +91,12 @@ def export(weights: dict[str, Tensor], model: Llada, folder: Path, eot: int) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description="Train the tiny LLaDA on generated problems.")
     parser.add_argument("--steps", type=int, default=14_000)
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--state", type=Path, default=Path("train-state"))
     parser.add_argument("--folder", type=Path, default=Path("examples/tiny-llada"))
+    parser.add_argument("--start", type=Path, help="checkpoint folder whose weights to begin with")
     parser.add_argument("--no-compile", action="store_true")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
@@ -174,6 +107,11 @@ def main() -> None:
     eos, eot, mask_id = (tokenizer.convert_tokens_to_ids(t) for t in ("<|endoftext|>", "<|eot_id|>", "<|mdm_mask|>"))
     model = Llada(tiny_config(len(tokenizer), mask_id, eos), (eos, eot), reserved=[])
     initialise(model)
+    if arguments.start is not None:
+        stored = load_file(arguments.start / "model.safetensors")
+        with torch.no_grad():
+            for name, tensor in model.weight_names():
+                tensor.copy_(stored[name])
     decayed = [p for p in model.parameters() if p.dim() == 2]
     others = [p for p in model.parameters() if p.dim() == 1]
     groups = [{"params": decayed, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}]

@@ -1,0 +1,104 @@
+"""The tiny model's problems: answers are right, nothing held out is trained on, masks are what decoding meets."""
+
+import itertools
+import re
+import zlib
+from random import Random
+
+import pyarrow.parquet as pq
+import pytest
+from transformers import AutoTokenizer
+
+from examples.tiny.batches import BLOCKS, CANVASES, batches, masked_positions
+from examples.tiny.problems import FAMILIES, HARD, held_out, stream
+from tests.conftest import TINY_LLADA
+
+HELD_OUT = TINY_LLADA.parent / "held_out.parquet"
+SUM = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
+NAME = re.compile(r"\b(?:[BDFGJKLQRSTV][a-z]{4,})\b")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_sum_in_an_answer_is_right_and_the_last_one_is_the_answer(family):
+    for example in itertools.islice(stream(1, (family,)), 300):
+        sums = SUM.findall(example.answer)
+        for a, sign, b, c in sums:
+            right = {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b), "/": int(a) / int(b)}[sign]
+            assert right == int(c) >= 0
+        if sums:
+            assert example.answer.endswith(f"The answer is {sums[-1][3]}.")
+
+
+def test_list_operations_do_what_they_say():
+    prompt_of = {e.family: e for e in itertools.islice(stream(2), 2000)}
+    items = {f: re.findall(r"\(\d+\) (\w+)", e.prompt) for f, e in prompt_of.items()}
+    done = {f: re.findall(r"\(\d+\) (\w+)", e.answer) for f, e in prompt_of.items()}
+    assert done["copy"] == items["copy"]
+    assert done["reverse"] == items["reverse"][::-1]
+    assert done["rotate"] == [*items["rotate"][1:], items["rotate"][0]]
+    assert [int(n) for n in done["sort"]] == sorted(int(n) for n in re.findall(r"\d+", prompt_of["sort"].prompt))
+    removed = re.match(r"Remove (\w+):", prompt_of["remove"].prompt)[1]
+    assert done["remove"] == [name for name in items["remove"] if name != removed]
+    new, after = re.match(r"Insert (\w+) after (\w+):", prompt_of["insert"].prompt).groups()
+    assert done["insert"][done["insert"].index(after) + 1] == new
+    assert [name for name in done["insert"] if name != new] == items["insert"]
+
+
+def test_held_out_problems_are_fixed_different_and_in_equal_shares():
+    examples = held_out(480)
+    assert examples == held_out(480)
+    assert len({e.prompt for e in examples}) == 480
+    assert {f: sum(e.family == f for e in examples) for f in FAMILIES} == dict.fromkeys(FAMILIES, 20)
+    assert sum(e.level == "hard" for e in examples) == 240 == 20 * len(HARD)
+
+
+def test_training_never_sees_a_name_that_only_the_held_out_file_has():
+    def kept(text: str) -> bool:
+        return zlib.crc32(text.encode()) % 8 == 0
+
+    days = {"Tuesday", "Thursday", "Saturday", "Friday", "Sunday", "Remove", "Reverse", "Replace", "Spell", "There"}
+    trained = {n for e in itertools.islice(stream(3), 3000) for n in NAME.findall(e.prompt) if n not in days}
+    asked = {n for e in held_out(480) for n in NAME.findall(e.prompt) if n not in days}
+    assert not any(map(kept, trained))
+    assert 0.3 < sum(map(kept, asked)) / len(asked) < 0.7
+
+
+def test_the_held_out_file_is_the_one_that_the_code_makes():
+    table = pq.read_table(HELD_OUT)
+    made = held_out(table.num_rows)
+    assert table.num_rows >= 2000
+    assert table["prompt"].to_pylist() == [e.prompt for e in made]
+    assert table["answer"].to_pylist() == [e.answer for e in made]
+    assert table["family"].to_pylist() == [e.family for e in made]
+
+
+def test_answers_have_twenty_to_a_hundred_and_sixty_tokens_with_their_end():
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LLADA)
+    answers = tokenizer(pq.read_table(HELD_OUT)["answer"].to_pylist()).input_ids
+    lengths = [len(answer) + 1 for answer in answers]
+    assert min(lengths) >= 20
+    assert max(lengths) <= 160
+    assert sum(length > 32 for length in lengths) > len(lengths) / 2  # several blocks
+
+
+def test_right_of_a_block_everything_is_masked_or_the_mask_is_uniform():
+    rng, in_blocks = Random(0), 0
+    for _ in range(500):
+        chosen, suffix = masked_positions(rng, prompt=30, answer=50, width=160)
+        assert chosen
+        assert min(chosen) >= 30
+        if suffix != 80 or set(range(80, 160)) <= set(chosen):  # a block pattern: all of its suffix is masked
+            in_blocks += 1
+            assert set(range(suffix, 160)) <= set(chosen)
+            assert max((p for p in chosen if p < suffix), default=suffix) - min(chosen) < max(BLOCKS)
+    assert 0.65 < in_blocks / 500 < 0.85
+
+
+def test_a_batch_masks_only_what_is_to_be_generated_and_weighs_only_what_is_masked():
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LLADA)
+    mask_id, fill = tokenizer.convert_tokens_to_ids(["<|mdm_mask|>", "<|endoftext|>"])
+    for canvas, target, weight in itertools.islice(batches(tokenizer, 10_000, fill, mask_id), 4):
+        assert canvas.shape[1] in CANVASES
+        assert ((weight > 0) == (canvas == mask_id)).all()
+        assert (canvas == target)[weight == 0].all()
+        assert not (target == mask_id).any()

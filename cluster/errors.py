@@ -46,7 +46,8 @@ class ForeignFile(PlanError):
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
         super().__init__(
-            f"{path} {reason}; nothing is deleted that this job did not write: move it away and start again"
+            f"{path} {reason}; nothing is deleted that this job did not write: move it away and give the same command "
+            "again"
         )
 
 

@@ -18,7 +18,7 @@ class EventLog:
 
     def add(self, event: str, facts: Mapping[str, object] | None = None) -> None:
         if self.lines is None:
-            old = self.storage.read(NAME).decode() if self.storage.exists(NAME) else ""
+            old = self.storage.read(NAME).decode(errors="replace") if self.storage.exists(NAME) else ""
             self.lines = old.splitlines()
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.lines.append(json.dumps({"time": time, "event": event, **(facts or {})}, ensure_ascii=False))

@@ -52,8 +52,10 @@ def check(storage: Storage, new: Fingerprint) -> bool:
         return False
     try:
         old = json.loads(storage.read(NAME))
-    except ValueError as error:
-        raise PlanError(f"{storage.place}/{NAME} is not JSON ({error}); take another output.path") from error
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{storage.place}/{NAME} is damaged ({error}); take another output.path") from error
+    if not isinstance(old, dict):
+        raise PlanError(f"{storage.place}/{NAME} is damaged (it holds no settings); take another output.path")
     if changes := differences(old, new):
         raise FingerprintChanged(storage.place, changes)
     return True

@@ -19,6 +19,7 @@ from cluster.progress import ProgressBoard
 from cluster.prospect import Prospect
 from cluster.reading.text import plain_values
 from cluster.reports import ShardReport, Tally
+from cluster.result import CONFIG
 from cluster.schema import output_schema
 from cluster.screens import Screen
 from cluster.shard import Shard
@@ -34,7 +35,6 @@ from cluster.work.worker import EngineFactory, load_engine
 from cluster.writing.parts import PartInfo, find_parts, read_part, write_empty_part
 from cluster.writing.tally import tally
 
-CONFIG = "_run/config.yaml"
 LOOK = 0.5  # seconds between looks at how far the workers are
 
 
@@ -53,6 +53,7 @@ class Job:
         self.log = EventLog(self.storage)
         self.done = self._find_done()
         self.reports: dict[str, ShardReport] = {}  # of this run
+        self.stored: dict[str, ShardReport] = {}  # of earlier runs
         self.workers_lost = 0
         self.started = time.monotonic()
         self.loaded: float | None = None  # when the first worker was ready
@@ -65,9 +66,15 @@ class Job:
 
     def run(self, connect: Callable[[], None], screen: Screen) -> Summary:
         """connect: make Ray ready; it is not called if no shard is left."""
+        damaged: PlanError | None = None
         if self.finished:
-            return Summary.load(self.storage)
+            try:
+                return Summary.load(self.storage)
+            except PlanError as error:
+                damaged = error
         self._begin(screen)
+        if damaged is not None:
+            self._note(Warned("damaged", f"{damaged}: this run does so"), screen)
         left = [shard for shard in self.plan.shards if shard.id not in self.done]
         try:
             if left:
@@ -107,14 +114,18 @@ class Job:
         fingerprint.save(self.storage, self.prospect.fingerprint)
         if not save_plan(self.storage, self.plan) and load_plan(self.storage, self.prospect.listing.files) != self.plan:
             raise PlanError(
-                f"another run began in {self.storage.place} at the same moment with other shards; start again to go on "
-                "with its shards, once it has ended"
+                f"another run began in {self.storage.place} at the same moment with other shards; give the same "
+                "command again once it has ended, to go on with its shards"
             )
         self.storage.remove(SUCCESS)  # a part of a finished job was deleted: until it is back nothing is finished
         self.storage.replace(CONFIG, yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False).encode())
         self.log.add("run_started", {"shards": len(self.plan.shards), "done": len(self.done)})
         if self.done:
             screen.say(f"{len(self.done)} of {len(self.plan.shards)} shards are done already; going on with the rest")
+        try:
+            self.stored = load_stats(self.storage)
+        except PlanError as error:
+            self._note(Warned("damaged", f"{error}: this run does so"), screen)
         if strays := self.prospect.listing.strays:
             self._note(
                 Warned("strays", f"{len(strays)} files are no input and left alone, {strays[0]} among them"), screen
@@ -164,11 +175,11 @@ class Job:
 
     def _all_reports(self, read_parts: bool) -> dict[str, ShardReport]:
         """Of this run and of earlier ones; what no earlier run has counted is counted from its part."""
-        stored, found = load_stats(self.storage), dict(self.reports)
+        found = dict(self.reports)
         for shard in self.plan.shards:
             if shard.id in found or shard.id not in self.done:
                 continue
-            if (report := stored.get(shard.id)) is not None:
+            if (report := self.stored.get(shard.id)) is not None:
                 found[shard.id] = report
             elif read_parts:
                 part = read_part(self.storage, shard, self.config.output)

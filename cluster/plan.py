@@ -19,6 +19,7 @@ from cluster.reading.nulls import check_not_all_null
 from cluster.reading.prompt_source import template_columns
 from cluster.schema import check_columns, common_schema, locate, output_schema
 from cluster.shard import Shard, plan_shards
+from cluster.writing.parts import name_of
 from cluster.writing.storage import Storage, writing_to
 
 PLAN = "_run/shards.parquet"
@@ -89,8 +90,7 @@ def load_plan(storage: Storage, files: Sequence[InputFile]) -> Plan | None:
     """
     if not storage.exists(PLAN):
         return None
-    with storage.open(PLAN) as source:
-        table = pq.read_table(source)
+    table, schema = _saved(storage)
     by_name = {(file.relative, file.size, file.checksum): file for file in files}
     shards = []
     for number, row in enumerate(zip(*(table.column(name).to_pylist() for name in COLUMNS.names), strict=True)):
@@ -100,5 +100,26 @@ def load_plan(storage: Storage, files: Sequence[InputFile]) -> Plan | None:
                 f"{storage.place}/{PLAN} reads input file {name} of {size} bytes, which input.paths no longer hold"
             )
         shards.append(Shard(id, file, start, stop, (span_start, span_stop), skip, number))
-    serialized = base64.b64decode(table.schema.metadata[SCHEMA_KEY])
-    return Plan(shards, pa.ipc.read_schema(pa.py_buffer(serialized)))
+    return Plan(shards, schema)
+
+
+def saved_parts(storage: Storage, output: OutputConfig) -> list[str]:
+    """Names of the parts that a job has when it is finished, in the order of its plan; the input need not be there."""
+    table, _ = _saved(storage)
+    places = zip(*(table.column(name).to_pylist() for name in ("file", "start", "id")), strict=True)
+    return [name_of(file, start, id, output) for file, start, id in places]
+
+
+def _saved(storage: Storage) -> tuple[pa.Table, pa.Schema]:
+    """The plan's table, and the schema of the input."""
+    try:
+        with storage.open(PLAN) as source:
+            table = pq.read_table(source)
+        serialized = base64.b64decode(table.schema.metadata[SCHEMA_KEY])
+        return table.select(COLUMNS.names), pa.ipc.read_schema(pa.py_buffer(serialized))
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise PlanError(
+            f"{storage.place}/{PLAN} is damaged ({reason}); remove it and give the job's command again with the "
+            "cluster.shard_rows of its first run, which makes the same plan anew"
+        ) from error

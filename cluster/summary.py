@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cluster.errors import PlanError
 from cluster.reports import ShardReport, Tally
 from cluster.shard import Shard
 from cluster.writing.storage import Storage
@@ -79,14 +80,16 @@ class Summary:
 
     @classmethod
     def load(cls, storage: Storage) -> "Summary":
-        stored: dict[str, Any] = json.loads(storage.read(SUMMARY))
-        return cls(
-            stored["output"],
-            stored["input_rows"],
-            stored["shards"],
-            Tally(**stored["total"]),
-            RunFacts(**stored["run"]),
-        )
+        """PlanError where the file is damaged or gone."""
+        try:
+            stored: dict[str, Any] = json.loads(storage.read(SUMMARY))
+            total, run = Tally(**stored["total"]), RunFacts(**stored["run"])
+            return cls(stored["output"], stored["input_rows"], stored["shards"], total, run)
+        except (OSError, LookupError, TypeError, ValueError) as error:
+            raise PlanError(
+                f"{storage.place}/{SUMMARY} is damaged ({type(error).__name__}: {error}); give the job's command "
+                "again, which counts anew"
+            ) from error
 
 
 def notable(total: Tally) -> list[str]:
@@ -121,17 +124,21 @@ def save_stats(storage: Storage, shards: Sequence[Shard], reports: Mapping[str, 
 
 
 def load_stats(storage: Storage) -> dict[str, ShardReport]:
-    """Reports that an earlier run saved, by shard id; they save reading its parts again."""
+    """Reports that an earlier run saved, by shard id; they save reading its parts again. PlanError where the file is
+    damaged.
+    """
     if not storage.exists(STATS):
         return {}
-    table = pq.read_table(io.BytesIO(storage.read(STATS)))
     names = [f.name for f in fields(Tally)]
     found = {}
-    for line in table.to_pylist():
-        counts = {name: line[name] for name in names} | {"finish_reasons": dict(line["finish_reasons"])}
-        found[line["shard"]] = ShardReport(
-            line["shard"], Tally(**counts), line["worker"], line["seconds"], skipped=True
-        )
+    try:
+        for line in pq.read_table(io.BytesIO(storage.read(STATS))).to_pylist():
+            counts = {name: line[name] for name in names} | {"finish_reasons": dict(line["finish_reasons"])}
+            id, worker, seconds = line["shard"], line["worker"], line["seconds"]
+            found[id] = ShardReport(id, Tally(**counts), worker, seconds, skipped=True)
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise PlanError(f"{storage.place}/{STATS} is damaged ({reason}); the parts can be counted anew") from error
     return found
 
 

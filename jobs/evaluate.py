@@ -3,7 +3,9 @@
     python jobs/evaluate.py --output out/word_problems --answer-column answer [--by family]
 
 With several samples per row each counts; an error row is a wrong answer, and so is one whose gold answer is null or
-cannot be read as text.
+cannot be read as text. A table that is not whole is refused.
+
+Exit codes: 0 scored; 1 unexpected failure; 2 wrong arguments, or no whole result to score.
 """
 
 import argparse
@@ -16,14 +18,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, Python looks beside it only
 
 import pyarrow as pa
-import pyarrow.dataset as ds
-import yaml
 
-from cluster.config import JobConfig
-from cluster.job import CONFIG
 from cluster.reading.text import plain_values
-from cluster.summary import SUCCESS
-from dllm_core.errors import ConfigError
+from cluster.result import Result
 from jobs.cli import OK, guarded
 
 OVERALL = "overall"
@@ -36,21 +33,6 @@ class Score:
 
     def add(self, right: bool) -> None:
         self.right, self.rows = self.right + right, self.rows + 1
-
-
-def read_result(output: Path, columns: list[str]) -> tuple[pa.Table, str]:
-    """Columns of a finished job and `generated_text`, and by what name it goes there."""
-    if not (output / CONFIG).is_file():
-        raise ConfigError(f"{output} is no output of a job: it has no {CONFIG}")
-    if not (output / SUCCESS).exists():
-        raise ConfigError(f"the job in {output} is not finished; run its command again first")
-    config = JobConfig.model_validate(yaml.safe_load((output / CONFIG).read_text(encoding="utf-8")))
-    text = f"{config.output.column_prefix}generated_text"
-    parts = sorted(map(str, output.glob(f"part-*.{config.output.format}")))
-    data = ds.dataset(parts, format="ipc" if config.output.format == "arrow" else "parquet")
-    if missing := [name for name in columns if name not in data.schema.names]:
-        raise ConfigError(f"{output} has no column {missing[0]!r}; it has {', '.join(data.schema.names)}")
-    return data.to_table([*columns, text]), text
 
 
 def exact_match(
@@ -78,7 +60,9 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--by", help="column whose values are scored apart, too")
     asked = parser.parse_args(words)
     columns = [asked.answer_column, *([asked.by] if asked.by else [])]
-    table, text = read_result(asked.output, list(dict.fromkeys(columns)))
+    result = Result(asked.output)
+    text = f"{result.config.output.column_prefix}generated_text"
+    table = result.read(list(dict.fromkeys([*columns, text])))
     groups = [value for value, _ in plain_values(table[asked.by])] if asked.by else None
     overall, scores = exact_match(table[text].to_pylist(), readable(table[asked.answer_column]), groups)
     width = max(map(len, [*scores, OVERALL]))

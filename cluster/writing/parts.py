@@ -8,9 +8,10 @@ so that parts of one file sort in row order. A part says in its schema's metadat
 to.
 """
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -47,8 +48,13 @@ class PartInfo:
 
 
 def part_name(shard: Shard, output: OutputConfig) -> str:
-    file = hashlib.blake2b(shard.file.relative.encode(), digest_size=4).hexdigest()
-    return f"part-{file}-{shard.start:012d}-{shard.id}.{output.format}"
+    return name_of(shard.file.relative, shard.start, shard.id, output)
+
+
+def name_of(file: str, start: int, id: str, output: OutputConfig) -> str:
+    """file: relative name; start, id: of the shard."""
+    digest = hashlib.blake2b(file.encode(), digest_size=4).hexdigest()
+    return f"part-{digest}-{start:012d}-{id}.{output.format}"
 
 
 def write_part(storage: Storage, shard: Shard, table: pa.Table, fingerprint: str, output: OutputConfig) -> bool:
@@ -89,7 +95,7 @@ def find_parts(
     """
     standing = {name for name in storage.list() if name.endswith((".parquet", ".arrow"))}
     expected = {part_name(shard, output): shard for shard in shards}
-    if strangers := sorted(standing - expected.keys() - {_empty_name(output)}):
+    if strangers := sorted(standing - expected.keys() - {empty_name(output)}):
         raise ForeignFile(f"{storage.place}/{strangers[0]}", "is no result of this job")
     found = {}
     for name, shard in expected.items():
@@ -100,10 +106,10 @@ def find_parts(
 
 def write_empty_part(storage: Storage, schema: pa.Schema, fingerprint: str, output: OutputConfig) -> None:
     """For an input without rows: an empty table with every column. schema: `output_schema(...)`."""
-    write_table(storage, _empty_name(output), schema.empty_table(), Stamp(fingerprint, "", 0, 0), output)
+    write_table(storage, empty_name(output), schema.empty_table(), Stamp(fingerprint, "", 0, 0), output)
 
 
-def _empty_name(output: OutputConfig) -> str:
+def empty_name(output: OutputConfig) -> str:
     return f"part-empty.{output.format}"
 
 
@@ -138,34 +144,56 @@ def _write(path: str, table: pa.Table, stamp: Stamp, output: OutputConfig) -> No
         writer.write_table(table)
 
 
-def read_table(storage: Storage, name: str, output: OutputConfig) -> pa.Table:
-    with storage.open(name) as source:
+def read_table(storage: Storage, name: str, output: OutputConfig, columns: Sequence[str] | None = None) -> pa.Table:
+    """columns: those to read, where they are there; None takes all. ForeignFile where the bytes are damaged."""
+    with _sound(storage, name, output), storage.open(name) as source:
         if output.format == "parquet":
-            return pq.ParquetFile(source, page_checksum_verification=True).read()
-        return pa.ipc.open_file(source).read_all()
+            return pq.ParquetFile(source, page_checksum_verification=True).read(columns)
+        table = pa.ipc.open_file(source).read_all()
+        return table if columns is None else table.select([each for each in table.column_names if each in columns])
+
+
+def read_schema(storage: Storage, name: str, output: OutputConfig) -> pa.Schema:
+    with _sound(storage, name, output), storage.open(name) as source:
+        return pq.read_schema(source) if output.format == "parquet" else pa.ipc.open_file(source).schema
+
+
+@contextlib.contextmanager
+def _sound(storage: Storage, name: str, output: OutputConfig) -> Iterator[None]:
+    """Where Arrow cannot read a part it is not what the job wrote."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ForeignFile(
+            f"{storage.place}/{name}", f"is damaged, cut short or no {output.format} file ({reason})"
+        ) from error
 
 
 def read_stamp(storage: Storage, name: str, expected: Stamp, output: OutputConfig) -> int:
     """Rows of a file that bears this stamp; ForeignFile for any other."""
-    try:
-        with storage.open(name) as source:
-            if output.format == "parquet":
-                parquet = pq.ParquetFile(source)
-                metadata, rows = parquet.schema_arrow.metadata, int(parquet.metadata.num_rows)
-            else:
-                # one column is enough to count rows
-                arrow = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=[0]))
-                metadata = arrow.schema.metadata
-                rows = sum(arrow.get_batch(i).num_rows for i in range(arrow.num_record_batches))
-    except pa.ArrowException as error:
-        raise ForeignFile(f"{storage.place}/{name}", f"is cut short or no {output.format} file ({error})") from error
+    with _sound(storage, name, output), storage.open(name) as source:
+        if output.format == "parquet":
+            parquet = pq.ParquetFile(source)
+            metadata, rows = parquet.schema_arrow.metadata, int(parquet.metadata.num_rows)
+        else:
+            # one column is enough to count rows
+            arrow = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=[0]))
+            metadata = arrow.schema.metadata
+            rows = sum(arrow.get_batch(i).num_rows for i in range(arrow.num_record_batches))
     try:
         stamp = Stamp(**json.loads((metadata or {})[KEY]))
     except (KeyError, TypeError, ValueError) as error:
         raise ForeignFile(f"{storage.place}/{name}", "was not written by a job of ours") from error
     if stamp != expected:
-        raise ForeignFile(f"{storage.place}/{name}", f"belongs to another job or shard ({stamp}, not {expected})")
+        raise ForeignFile(f"{storage.place}/{name}", f"belongs to {_owner(stamp, expected)}")
     count = expected.stop - expected.start
     if rows % max(count, 1) or rows < count:
         raise ForeignFile(f"{storage.place}/{name}", f"has {rows} rows for {count} rows of input")
     return rows
+
+
+def _owner(stamp: Stamp, expected: Stamp) -> str:
+    if stamp.fingerprint != expected.fingerprint:
+        return "a job with other settings or other input"
+    return f"another shard (rows {stamp.start} to {stamp.stop - 1}, not {expected.start} to {expected.stop - 1})"

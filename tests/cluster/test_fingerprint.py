@@ -134,7 +134,7 @@ def test_what_is_saved_is_readable(base, storage):
     assert saved == fingerprint(base)
     assert saved["decode"]["cache"]["kind"] == "dual"
     storage.replace(NAME, b"{")
-    with pytest.raises(PlanError, match="is not JSON"):
+    with pytest.raises(PlanError, match="is damaged"):
         check(storage, fingerprint(base))
 
 

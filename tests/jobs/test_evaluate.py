@@ -1,14 +1,16 @@
 """Scores of a finished job."""
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from cluster.fingerprint import save
 from cluster.job import Job
 from cluster.prospect import examine
+from cluster.work.probe import Probe
+from cluster.work.runner import ShardRunner, Task
 from jobs.cli import OK, WRONG, guarded
 from jobs.evaluate import Score, exact_match, main, readable
-from tests.fakes_cluster import Lines, job_config, write_prompts
+from tests.fakes_cluster import Lines, echo_engine, job_config, write_prompts
 from tests.fakes_data import bad_utf8
 
 
@@ -33,25 +35,74 @@ def test_a_gold_answer_that_cannot_be_read_is_a_wrong_answer():
     assert exact_match(["\ufffd"], beyond)[0] == Score(0, 1)
 
 
-@pytest.fixture
-def finished(tmp_path):
-    """A job without rows, into which a part is put by hand."""
-    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", []), output__column_prefix="our_")
+@pytest.fixture(params=["parquet", "arrow"])
+def finished(tmp_path, request):
+    """A job whose engine gives back the prompt."""
+    prompts, columns = ["4", "6", "7"], {"answer": ["4", "5", "7"], "family": ["add", "list", "add"]}
+    settings = {"output__column_prefix": "our_", "output__format": request.param, "cluster__shard_rows": 2}
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts, **columns), **settings)
+    begun = Job(examine(config))
+    task = Task(config, begun.plan.schema, begun.prospect.digest, Probe("_run/probe-1", b""))
+    runner = ShardRunner(echo_engine(config), task, begun.storage, "w")
+    save(begun.storage, begun.prospect.fingerprint)
+    for shard in begun.plan.shards:
+        runner.run(shard)
     Job(examine(config)).run(lambda: None, Lines())
-    (part,) = (tmp_path / "out").glob("part-*")
-    columns = {"answer": ["4", "5"], "family": ["add", "list"], "our_generated_text": ["4", "6"]}
-    pq.write_table(pa.table(columns), part)
     return tmp_path / "out"
 
 
+def words(output, *more):
+    return ["--output", str(output), "--answer-column", "answer", *more]
+
+
+def refused(capsys, output):
+    assert guarded(main, words(output)) == WRONG
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    return seen.err
+
+
 def test_a_finished_job_is_scored_overall_and_by_family(finished, capsys):
-    words = ["--output", str(finished), "--answer-column", "answer", "--by", "family"]
-    assert guarded(main, words) == OK
+    assert guarded(main, words(finished, "--by", "family")) == OK
     assert capsys.readouterr().out.splitlines() == [
-        "add      exact match 1.000  (1 of 1)",
+        "add      exact match 1.000  (2 of 2)",
         "list     exact match 0.000  (0 of 1)",
-        "overall  exact match 0.500  (1 of 2)",
+        "overall  exact match 0.667  (2 of 3)",
     ]
+
+
+def test_a_file_that_is_no_part_of_the_plan_is_not_scored(finished, capsys):
+    part = min(finished.glob("part-*"))
+    (finished / f"part-copy{part.suffix}").write_bytes(part.read_bytes())
+    assert guarded(main, words(finished)) == OK
+    assert "(2 of 3)" in capsys.readouterr().out
+
+
+def test_a_job_without_rows_is_scored(tmp_path, capsys):
+    data = write_prompts(tmp_path / "in.parquet", [], answer=pa.array([], pa.string()))
+    Job(examine(job_config(tmp_path, data))).run(lambda: None, Lines())
+    assert guarded(main, words(tmp_path / "out")) == OK
+    assert capsys.readouterr().out == "overall  exact match   -    (0 of 0)\n"
+
+
+def test_a_table_that_is_not_whole_is_refused(finished, capsys):
+    first, second = sorted(finished.glob("part-*"))
+    whole = second.read_bytes()
+    second.unlink()
+    assert f"{second} is missing; give the job's command again" in refused(capsys, finished)
+    second.write_bytes(first.read_bytes())
+    assert "rows and its _run/summary.json says 3" in refused(capsys, finished)
+    second.write_bytes(whole[:-20])
+    assert f"{second} is damaged, cut short or no" in refused(capsys, finished)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "summary.json", "shards.parquet"])
+@pytest.mark.parametrize("damage", [b"", b"{", b"\xff\xfe", b"a: [1]"])
+def test_a_damaged_record_of_the_job_is_named_with_what_to_do(finished, capsys, name, damage):
+    (finished / "_run" / name).write_bytes(damage)
+    said = refused(capsys, finished)
+    assert f"error: {finished}/_run/{name} is damaged" in said
+    assert "give the job's command again" in said
 
 
 def test_a_missing_column_a_foreign_folder_and_an_unfinished_job_are_told_apart(finished, capsys):
@@ -59,7 +110,9 @@ def test_a_missing_column_a_foreign_folder_and_an_unfinished_job_are_told_apart(
         assert guarded(main, [*words]) == WRONG
         return capsys.readouterr().err
 
-    assert "has no column 'gold'; it has answer, family" in said("--output", str(finished), "--answer-column", "gold")
+    assert "has no column 'gold'; it has id, prompt, answer" in said(
+        "--output", str(finished), "--answer-column", "gold"
+    )
     assert "is no output of a job" in said("--output", str(finished.parent), "--answer-column", "answer")
     (finished / "_SUCCESS").unlink()
     assert "is not finished" in said("--output", str(finished), "--answer-column", "answer")

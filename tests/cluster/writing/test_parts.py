@@ -95,10 +95,25 @@ def test_all_finished_shards_are_found_at_once(storage, plan, tables, output):
 
 def test_a_part_of_another_job_or_shard_is_not_taken_for_ours(storage, plan, tables, output):
     write_part(storage, plan.shards[0], tables[0], "another", output)
-    with pytest.raises(ForeignFile, match="belongs to another job or shard"):
+    with pytest.raises(ForeignFile, match="belongs to a job with other settings or other input"):
         find_part(storage, plan.shards[0], PRINT, output)
-    with pytest.raises(ForeignFile, match="belongs to another job or shard"):
+    with pytest.raises(ForeignFile, match="belongs to a job with other settings or other input"):
         write_part(storage, plan.shards[0], tables[0], PRINT, output)
+
+
+def test_a_part_of_other_rows_is_named_by_its_rows(storage, plan, tables, output):
+    write_part(storage, plan.shards[0], tables[0], PRINT, output)
+    storage.replace(part_name(plan.shards[1], output), storage.read(part_name(plan.shards[0], output)))
+    with pytest.raises(ForeignFile, match=r"belongs to another shard \(rows 0 to 3, not 4 to 7\)"):
+        find_part(storage, plan.shards[1], PRINT, output)
+
+
+def test_a_part_whose_rows_are_damaged_is_named(storage, plan, tables, output):
+    name = part_name(plan.shards[0], output)
+    write_part(storage, plan.shards[0], tables[0], PRINT, output)
+    storage.replace(name, storage.read(name)[:-30])
+    with pytest.raises(ForeignFile, match=f"{name} is damaged, cut short or no {output.format} file"):
+        read_part(storage, plan.shards[0], output)
 
 
 @pytest.mark.parametrize("damage", ["torn", "empty", "foreign", "short"])

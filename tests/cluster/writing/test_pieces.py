@@ -66,5 +66,5 @@ def test_a_late_whole_part_wins_over_its_pieces(job):
 def test_pieces_of_another_job_are_not_joined(job):
     storage, _, shard, output = job
     write(job, (10, 15))
-    with pytest.raises(ForeignFile, match="belongs to another job"):
+    with pytest.raises(ForeignFile, match="belongs to a job with other settings"):
         missing_ranges(storage, shard, "another", output)

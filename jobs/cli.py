@@ -1,14 +1,16 @@
 """The command line that entry points share: what is asked, the configuration, and errors as messages with an exit code.
 
-Exit codes: 0 every row has a result; 1 unexpected failure; 2 the configuration or the plan is wrong; 3 complete, but
-some rows have errors; 4 stopped.
+Exit codes: 0 every row has a result; 1 unexpected failure; 2 the configuration, the input or the plan is wrong;
+3 complete, but some rows have errors; 4 stopped.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from cluster.config import JobConfig
 from cluster.stopping import Stopped
@@ -33,7 +35,7 @@ class Asked:
 def parse(words: Sequence[str], program: str, about: str, plan: bool = False) -> Asked:
     """plan: whether the program is about the plan alone."""
     if not {"-h", "--help"}.isdisjoint(words):
-        print(help_text(program, about, RETURNS))
+        say(help_text(program, about, RETURNS))
         raise SystemExit(OK)
     own = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     own.add_argument("--config")
@@ -48,16 +50,25 @@ def parse(words: Sequence[str], program: str, about: str, plan: bool = False) ->
     return Asked(job_config(read_config_file(Path(asked.config)), rest), asked.plan, asked.allow_errors)
 
 
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print a line now. Where nobody reads any more (`| head`) the job goes on, and the rest goes nowhere."""
+    out = stream or sys.stdout
+    try:
+        print(text, file=out, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())  # what is buffered is flushed there
+
+
 def guarded(main: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
     """Run it; what we know how to say is said in words, the rest keeps its traceback."""
     try:
         return main(words)
     except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", sys.stderr)
         return WRONG
     except DriftlineError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}", sys.stderr)
         return FAILED
     except (Stopped, KeyboardInterrupt) as stop:
-        print(f"stopped by {str(stop) or 'SIGINT'}; the same command goes on from here", file=sys.stderr)
+        say(f"stopped by {str(stop) or 'SIGINT'}; the same command goes on from here", sys.stderr)
         return STOPPED

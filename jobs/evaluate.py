@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from cluster.reading.text import plain_values
 from cluster.result import Result
-from jobs.cli import OK, guarded
+from jobs.cli import OK, guarded, say
 
 OVERALL = "overall"
 
@@ -68,7 +68,7 @@ def main(words: Sequence[str]) -> int:
     width = max(map(len, [*scores, OVERALL]))
     for name, score in [*sorted(scores.items()), (OVERALL, overall)]:
         share = f"{score.right / score.rows:.3f}" if score.rows else "  -  "
-        print(f"{name:<{width}}  exact match {share}  ({score.right} of {score.rows})")
+        say(f"{name:<{width}}  exact match {share}  ({score.right} of {score.rows})")
     return OK
 
 

@@ -21,7 +21,7 @@ from cluster.prospect import examine
 from cluster.screens import BarScreen, LineScreen, Screen
 from cluster.stopping import StopSwitch
 from cluster.work.session import connect, disconnect
-from jobs.cli import OK, ROW_ERRORS, Asked, guarded, parse
+from jobs.cli import OK, ROW_ERRORS, Asked, guarded, parse, say
 from jobs.outcome import outcome_text
 from jobs.place import placed, submitted
 from jobs.plan import plan_text
@@ -35,11 +35,11 @@ def main(words: Sequence[str]) -> int:
     if not submitted(os.environ):
         return generate(asked, in_submitted_job=False)
     path = placed(asked.config, in_submitted_job=True).output.path
-    print(path, flush=True)
+    say(path)
     try:
         return generate(asked, in_submitted_job=True)
     finally:
-        print(path, flush=True)
+        say(path)
 
 
 def generate(asked: Asked, in_submitted_job: bool) -> int:
@@ -48,7 +48,7 @@ def generate(asked: Asked, in_submitted_job: bool) -> int:
     config = placed(asked.config, in_submitted_job)
     prospect = examine(config)
     if asked.plan:
-        print(plan_text(forecast(prospect)))
+        say(plan_text(forecast(prospect)))
         return OK
     job, screen = Job(prospect, check_stop=switch.check), make_screen(config.cluster.progress_interval)
     try:
@@ -56,7 +56,7 @@ def generate(asked: Asked, in_submitted_job: bool) -> int:
     finally:
         screen.close()
         disconnect()
-    print(outcome_text(summary, job.first_rows(FIRST), config), flush=True)
+    say(outcome_text(summary, job.first_rows(FIRST), config))
     return ROW_ERRORS if summary.total.errors and not asked.allow_errors else OK
 
 
@@ -71,7 +71,7 @@ def start_ray(in_submitted_job: bool, switch: StopSwitch) -> None:
 def make_screen(interval: float) -> Screen:
     if sys.stdout.isatty():
         return BarScreen(Console())
-    return LineScreen(interval, lambda line: print(line, flush=True))
+    return LineScreen(interval, say)
 
 
 if __name__ == "__main__":

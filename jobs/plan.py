@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file
 
 from cluster.forecast import Forecast, forecast
 from cluster.prospect import examine
-from jobs.cli import OK, guarded, parse
+from jobs.cli import OK, guarded, parse, say
 from jobs.place import placed, submitted
 
 BARS, BINS = 40, 10
@@ -62,7 +62,7 @@ def size(number: int) -> str:
 
 def main(words: Sequence[str]) -> int:
     asked = parse(words, "jobs/plan.py", "Show what a job would do and take.", plan=True)
-    print(plan_text(forecast(examine(placed(asked.config, submitted(os.environ))))))
+    say(plan_text(forecast(examine(placed(asked.config, submitted(os.environ))))))
     return OK
 
 

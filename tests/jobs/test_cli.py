@@ -1,13 +1,14 @@
 """The command line: what a file and flags make, and what is said of those that make nothing."""
 
 import json
+import os
 
 import pytest
 
 from cluster.config import JobConfig
 from dllm_core.config import DecodeConfig, EngineConfig
 from dllm_core.errors import ConfigError
-from jobs.cli import parse
+from jobs.cli import parse, say
 from jobs.help import help_text
 from jobs.names import kinds, settings
 
@@ -182,3 +183,13 @@ def test_help_names_every_setting_and_every_kind(capsys):
     for group, members in kinds(JobConfig).items():
         table = shown.split(f"--{group}.kind")[1]
         assert all(f"    {kind}" in table for kind in members)
+
+
+def test_where_nobody_reads_any_more_the_rest_goes_nowhere():
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as stream:
+        say("one", stream)
+        assert os.read(reading, 10) == b"one\n"
+        os.close(reading)
+        say("two", stream)
+        say("three", stream)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -132,6 +133,19 @@ def test_nothing_is_written_for_a_job_that_is_refused_or_only_planned(tmp_path, 
     assert "a slot holds 64" in shown
     assert "keys and values" in shown
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("id_column", "code"), [("id", OK), ("nr", WRONG)])
+def test_a_reader_that_has_left_changes_neither_the_exit_code_nor_causes_a_traceback(tmp_path, id_column, code):
+    path = job_file(tmp_path, write_prompts(tmp_path / "in.parquet", ["a"]))
+    words = [sys.executable, "jobs/generate.py", "--config", str(path), "--plan", "--input.id_column", id_column]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with tempfile.TemporaryFile() as said:
+        done = subprocess.run(words, cwd=ROOT, stdout=writing, stderr=said if code == OK else writing)
+        os.close(writing)
+        said.seek(0)
+        assert (done.returncode, said.read()) == (code, b"")
 
 
 @pytest.mark.slow

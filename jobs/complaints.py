@@ -1,11 +1,14 @@
 """What is wrong with a configuration, a line per thing: the place, the value, the nearest legal name, alternatives."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from jobs.names import kinds, nearest, settings
+
+NO_GROUP = {"model_type", "model_attributes_type", "dict_type"}  # pydantic's types for a value that is no mapping
 
 
 class Complaints:
@@ -41,9 +44,43 @@ class Complaints:
         if type == "missing":
             about = next((s.about for s in self.settings if s.name == name and s.about), "")
             return f"{name}: must be given{f' ({about})' if about else ''}"
+        if type in NO_GROUP:
+            return self._no_group(name, problem["input"])
+        if place[-1] == "[key]":
+            group, wrong, legal = name.removesuffix(f".{last}"), str(problem["input"]), _quoted(problem)
+            group = group.removesuffix(f".{wrong}")
+            return f"{group}.{wrong}: no such setting{nearest(wrong, legal)}; {group} has {', '.join(legal)}"
         reason = str(problem["msg"]).removeprefix("Value error, ")
         value = problem["input"]
         return f"{name}: {reason}" + ("" if isinstance(value, dict | list) else f", got {value!r}")
+
+    def entry(self, name: str, value: str = "VALUE") -> str:
+        """What to write for an entry of a mapping such as input.overrides, where dots do not lead inside; else empty.
+
+        name: as it was written, e.g. input.overrides.seed.
+        """
+        for setting in self.settings:
+            if setting.type.startswith("dict[") and (name + ".").startswith(f"{setting.name}."):
+                key = name.removeprefix(setting.name)[1:] or "NAME"
+                return f"names and values are given as --{setting.name} {key}={value}, more after commas"
+        return ""
+
+    def _no_group(self, name: str, value: object) -> str:
+        """One value, or none, where settings are expected."""
+        mapping = self.entry(name)
+        members = [s.name.rpartition(".")[2] for s in self.settings if s.name.rpartition(".")[0] == name]
+        listed = ", ".join(dict.fromkeys(members))
+        if name in self.kinds and value is not None:
+            legal = list(self.kinds[name])
+            kind = value if value in legal else legal[0]
+            return f"{name}: {value!r} stands where settings belong; say {{kind: {kind}}}, kinds: {', '.join(legal)}"
+        if value is None:
+            needed = any(s.name.startswith(f"{name}.") and not s.default and not s.group for s in self.settings)
+            settings_of = f"its settings{f' ({listed})' if listed else ''}"
+            return f"{name}: nothing is below it; give {settings_of}{'' if needed else ' or leave it out'}"
+        if mapping:
+            return f"{name}: {value!r} stands where names and values belong; say {{NAME: VALUE}}"
+        return f"{name}: {value!r} stands where settings belong; it has {listed}"
 
     def _other_kind(self, group: str, key: str, given: Mapping[str, Any]) -> str:
         """A setting that this kind of policy does not have."""
@@ -78,6 +115,11 @@ class Complaints:
                 continue
             name = f"{name}.{part}" if name else str(part)
         return name
+
+
+def _quoted(problem: Mapping[str, Any]) -> list[str]:
+    """The legal values that pydantic lists."""
+    return re.findall(r"'([^']+)'", problem.get("ctx", {}).get("expected", ""))
 
 
 def _at(given: Mapping[str, Any], name: str) -> Any:

@@ -4,6 +4,7 @@ Flags are stronger than the file. A flag that picks another `kind` of policy dro
 it replaces. Environment variables set nothing.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,14 +36,16 @@ def job_config(file: Mapping[str, Any], flags: Sequence[str]) -> JobConfig:
 def read_flags(flags: Sequence[str], complaints: Complaints) -> dict[str, Any]:
     known = {setting.name for setting in complaints.settings}
     wrong, expects_value = [], False
-    for word in flags:
+    for word, following in zip(flags, [*flags[1:], ""], strict=False):
         if not word.startswith("--"):
             if not expects_value:
                 wrong.append(f"{word}: a value without a flag; settings are given as --name value")
             expects_value = False
             continue
-        name, equals, _ = word[2:].partition("=")
-        if name not in known:
+        name, equals, value = word[2:].partition("=")
+        if name not in known and (right := complaints.entry(name, value or following or "VALUE")):
+            wrong.append(f"--{name}: {right}")
+        elif name not in known:
             wrong.append(complaints.unknown(name, f"--{name}"))
         expects_value = not equals
     if wrong:
@@ -50,7 +53,16 @@ def read_flags(flags: Sequence[str], complaints: Complaints) -> dict[str, Any]:
     try:
         return dict(CliSettingsSource(_Flags, cli_parse_args=list(flags), cli_exit_on_error=False)())
     except SettingsError as error:
-        raise ConfigError(str(error).removeprefix("error parsing CLI: ")) from None
+        raise ConfigError(_in_words(str(error), complaints)) from None
+
+
+def _in_words(said: str, complaints: Complaints) -> str:
+    """What pydantic-settings says of a flag whose value it cannot take apart."""
+    if (found := re.match(r"Parsing error encountered for ([\w.]+): (.*)", said)) is not None:
+        return f"--{found[1]}: {complaints.entry(found[1]) or found[2]}"
+    if (found := re.match(r'error parsing value for field "(\w+)"', said)) is not None:
+        return f"--{found[1]}: holds other settings; write --{found[1]}.NAME VALUE"
+    return said.removeprefix("error parsing CLI: ")
 
 
 def overlaid(weaker: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ decode:
 SECTIONS = ", ".join(sorted(JobConfig.model_fields))
 DECODE = ", ".join(sorted(DecodeConfig.model_fields))
 ENGINE = ", ".join(sorted(EngineConfig.model_fields))
+ENGINE_IN_ORDER = ", ".join(EngineConfig.model_fields)
 CACHES, COMMITS = (", ".join(kinds(JobConfig)[name]) for name in ("decode.cache", "decode.commit"))
 
 
@@ -98,6 +99,15 @@ WRONG_FLAGS = {
     "Give decode.commit.kind as well",
     "--engine.slots 0": "engine.slots: Input should be greater than or equal to 1, got '0'",
     "--engine.slots": "argument --engine.slots: expected one argument",
+    "--input.overrides foo": "--input.overrides: names and values are given as --input.overrides NAME=VALUE, "
+    "more after commas",
+    "--input.overrides.seed s": "--input.overrides.seed: names and values are given as --input.overrides seed=s, "
+    "more after commas",
+    "--input.overrides sed=s": "input.overrides.sed: no such setting; did you mean seed?; input.overrides has "
+    "max_new_tokens, temperature, top_p, seed",
+    "--decode foo": "--decode: holds other settings; write --decode.NAME VALUE",
+    "--decode.commit factor": "decode.commit: 'factor' stands where settings belong; say {kind: factor}, kinds: "
+    f"{COMMITS}",
     "oops": "oops: a value without a flag; settings are given as --name value",
     "--model.device tpu": "model.device: Input should be 'cuda' or 'cpu', got 'tpu'",
     "--decode.n 2": "decode: n is 2 but temperature is 0: all samples of a prompt would be the same",
@@ -115,6 +125,8 @@ WRONG_LINES = {
     "engine: {slots: 3, width: many}": "engine.width: Input should be a valid integer",
     "input: {prompt_column: a}": "line 7: key 'input' was given in line 2 already",
     "engine: {slots: 3, slots: 4}": "line 7: key 'slots' was given in line 7 already",
+    "engine:": f"engine: nothing is below it; give its settings ({ENGINE_IN_ORDER}) or leave it out",
+    "engine: 3": f"engine: 3 stands where settings belong; it has {ENGINE_IN_ORDER}",
     "engine: {1: 2}": "line 7: key 1 is no text; put it in quotes if it is meant as a name",
     "engine: {slots: 3": "is not valid YAML",
 }
@@ -141,6 +153,21 @@ def test_settings_without_a_kind_say_which_kinds_have_them(job_file):
         "decode.commit: settings without a kind (remasking is a setting of top_k); "
         f"give decode.commit.kind, one of {COMMITS}"
     )
+
+
+def test_an_entry_of_a_mapping_is_named_with_those_that_there_are(job_file):
+    job_file.write_text(FILE.replace("prompt}", "prompt, overrides: {temprature: t}}"))
+    assert complaint(job_file) == (
+        "input.overrides.temprature: no such setting; did you mean temperature?; input.overrides has "
+        "max_new_tokens, temperature, top_p, seed"
+    )
+    job_file.write_text(FILE.replace("prompt}", "prompt, overrides: seed}"))
+    assert complaint(job_file) == ("input.overrides: 'seed' stands where names and values belong; say {NAME: VALUE}")
+
+
+def test_an_empty_section_that_has_to_be_there_cannot_be_left_out(job_file):
+    job_file.write_text(FILE.replace("model: {path: models/m}", "model:"))
+    assert complaint(job_file) == "model: nothing is below it; give its settings (path, dtype, device)"
 
 
 def test_every_fault_has_a_line_of_its_own(job_file):

@@ -1,9 +1,21 @@
 """What can happen to a job while it runs. The driver yields these; progress shows them and the event log keeps them."""
 
+import re
 from dataclasses import asdict, dataclass
 
 from cluster.reports import ShardReport, WorkerReport
 from cluster.shard import Shard
+from dllm_core.errors import DriftlineError
+
+
+class WorkerDied(DriftlineError):
+    """A worker whose process is gone. Carries `told`, all that Ray says of it."""
+
+    def __init__(self, told: str) -> None:
+        self.told = told
+        lines = [line.strip() for line in told.splitlines() if line.strip()] or ["no reason was given"]
+        facts = [found[1] for pattern in (r"\b(pid: \d+)", r"exit type: (\w+)") if (found := re.search(pattern, told))]
+        super().__init__(f"its process died ({', '.join(facts).replace('pid: ', 'pid ')})" if facts else lines[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,8 @@ def as_record(happening: Happening) -> tuple[str, dict[str, object]]:
             return "shard_finished", {"worker": worker, "shard": shard.id, "skipped": report.skipped}
         case Lost(worker, cause, shards):
             ids = [shard.id for shard in shards]
-            return "worker_lost", {"worker": worker, "cause": one_line(cause), "shards": ids}
+            told = {"told": cause.told} if isinstance(cause, WorkerDied) else {}
+            return "worker_lost", {"worker": worker, "cause": one_line(cause), "shards": ids, **told}
         case Warned(kind, message):
             return "warning", {"kind": kind, "message": message}
 

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import ray
 from ray import ObjectRef
@@ -15,20 +15,10 @@ from ray.exceptions import RayError, RayTaskError
 
 from cluster.reports import WorkerProgress
 from cluster.shard import Shard
-from cluster.work.happenings import Finished, Loaded, Lost
+from cluster.work.happenings import Finished, Loaded, Lost, WorkerDied
 from cluster.work.queue import MOST_HELD
 from cluster.work.runner import Task
 from cluster.work.worker import EngineFactory, GenerationWorker
-from dllm_core.errors import DriftlineError
-
-
-class WorkerDied(DriftlineError):
-    """A lost worker, with the one line of Ray's message that says why."""
-
-    @classmethod
-    def of(cls, error: RayError) -> Self:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-        return cls(next((line for line in lines if line.startswith("The actor is dead because")), lines[0]))
 
 
 class RayPool:
@@ -105,5 +95,5 @@ class RayPool:
         except RayTaskError as error:  # the method raised; for the driver a worker that cannot work is a lost one
             return Lost(worker, error.cause if isinstance(error.cause, Exception) else error)
         except RayError as error:  # died, unreachable, its node gone: lost, whatever the reason Ray gives
-            return Lost(worker, WorkerDied.of(error))
+            return Lost(worker, WorkerDied(str(error) or type(error).__name__))
         return Loaded(worker, report) if shard is None else Finished(worker, shard, report)

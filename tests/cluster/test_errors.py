@@ -7,6 +7,7 @@ import pytest
 
 from cluster.errors import FingerprintChanged, ForeignFile, OutputTaken, PlanError, UnreadableInput, UnwritableOutput
 from cluster.work.driver import NoWorkers
+from cluster.work.happenings import WorkerDied
 from cluster.work.queue import Guilt, GuiltyShards
 from dllm_core.errors import ConfigError, DriftlineError, NoProgress, PromptTooLong, RequestError
 from tests.fakes_cluster import make_shards
@@ -22,6 +23,7 @@ ERRORS = [
     ForeignFile("/out/a.parquet", "is cut short"),
     UnreadableInput("/in/a.parquet", OSError("bad page")),
     UnwritableOutput("/out", OSError(28, "No space left on device")),
+    WorkerDied("The actor died.\n\tpid: 7\n"),
     NoWorkers("3 workers in a row died while loading"),
     GuiltyShards([Guilt(make_shards(1)[0], ("w1", "w2"), "killed")]),
 ]

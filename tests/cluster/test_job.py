@@ -164,7 +164,7 @@ def test_other_decode_settings_in_the_same_folder_are_refused_with_the_differenc
 @pytest.mark.parametrize(
     ("engine", "cause"),
     [
-        (deadly_load, "WorkerDied: The actor is dead because its worker process"),
+        (deadly_load, r"WorkerDied: its process died \(pid \d+, SYSTEM_ERROR\)"),
         (raising_load, "OSError: driver version is insufficient"),
     ],
 )
@@ -174,6 +174,7 @@ def test_workers_that_die_while_loading_stop_the_job_after_three_and_blame_no_ro
         run(config, engine)
     assert parts(config) == {}
     assert all(event["shards"] == [] for event in events(config, "worker_lost"))
+    assert all(("told" in event) == (engine is deadly_load) for event in events(config, "worker_lost"))
 
 
 def test_a_configuration_that_only_a_worker_can_see_is_wrong_stops_the_job_at_once(tmp_path):

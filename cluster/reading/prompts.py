@@ -12,12 +12,13 @@ from cluster.errors import PlanError
 from cluster.reading.overrides import RowValues, mix_seed
 from cluster.reading.prompt_source import Prompt, follow, has_lone_surrogates, prompt_source, template_columns
 from cluster.reading.table_io import RowBlock
-from cluster.reading.text import is_text, mend, mend_all, plain_values
+from cluster.reading.text import UNSHOWN, is_text, mend, mend_all, plain_values
 from cluster.schema import locate
 from cluster.shard import Shard
 from dllm_core.config import DecodeConfig
 from dllm_core.errors import PromptTooLong, RequestError
 from dllm_core.request import Request
+from dllm_core.text import check_messages
 
 
 class Codec(Protocol):
@@ -44,7 +45,8 @@ class RowPrompt:
 @dataclass(frozen=True, slots=True)
 class Cell:
     value: Any
-    bad: bool  # its text was not valid Unicode, or Python has no form for its value
+    bad: bool  # its text was not valid Unicode
+    unshown: bool = False  # Python has no form for its value
 
 
 class PromptBuilder:
@@ -80,6 +82,7 @@ class PromptBuilder:
         try:
             if error is not None:
                 raise RequestError(error)
+            _refuse_unshown(cells)
             own = RowValues(values, self.input.overrides, self.decode)
             base = own.seed()
             seeds = tuple(mix_seed(base, shard.file.relative, row, sample) for sample in range(self.decode.n))
@@ -133,6 +136,7 @@ class PromptBuilder:
     def _chat(self, prompt: Prompt) -> list[dict[str, Any]]:
         """The job's system message comes first, unless the row brings its own."""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        check_messages(messages)  # before ours is among them: the row's own are counted
         if self.input.system is None or messages[0]["role"] == "system":
             return messages
         return [{"role": "system", "content": self.input.system}, *messages]
@@ -145,13 +149,22 @@ def _cells(block: RowBlock, name: str, as_text: bool) -> list[Cell]:
         with suppress(pa.ArrowException):  # where Arrow has no text form, Python's serves
             values = values.cast(pa.string())
     mended = {place for place, columns in block.bad_text.items() if column in columns}
+    text = is_text(values.type)
     return [
-        Cell(follow(value, keys), bad or place in mended) for place, (value, bad) in enumerate(plain_values(values))
+        Cell(follow(value, keys), bad or place in mended, unshown=bad and not text and value == UNSHOWN)
+        for place, (value, bad) in enumerate(plain_values(values))
     ]
 
 
 def _bad_text(where: str) -> RequestError:
     return RequestError(
-        f"{where} holds text that is not valid Unicode, or a value out of range; input.bad_text: replace puts U+FFFD "
-        "in its place"
+        f"{where} holds text that is not valid Unicode; input.bad_text: replace puts U+FFFD in its place"
     )
+
+
+def _refuse_unshown(cells: Mapping[str, Cell]) -> None:
+    for name, cell in cells.items():
+        if cell.unshown:
+            raise RequestError(
+                f"column {name!r} has a value that Python cannot show, such as a date beyond the year 9999"
+            )

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+UNSHOWN = "\ufffd"  # stands for a whole value that Python has no form for
 LONE = re.compile("[\ud800-\udfff]")  # a surrogate in a Python string is always a lone one
 
 
@@ -56,7 +57,7 @@ def _alone(scalar: pa.Scalar) -> tuple[Any, bool]:
     try:
         return _decoded(scalar.as_py())
     except (ValueError, OverflowError):
-        return "\ufffd", True
+        return UNSHOWN, True
 
 
 def _list_view(scalar: pa.Scalar) -> tuple[Any, bool]:

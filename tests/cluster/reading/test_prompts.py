@@ -106,6 +106,25 @@ def test_ids_that_are_not_text_are_mended_under_either_policy(tmp_path):
     assert [(prompt.request_id, prompt.error is None) for prompt in mended] == [("k\ufffd", True), ("ok", True)]
 
 
+@pytest.mark.parametrize("bad_text", ["error", "replace"])
+def test_a_value_that_python_cannot_show_is_said_to_be_one_under_either_policy(tmp_path, bad_text):
+    columns = {"prompt": ["a", "b"], "t": pa.array([2**62, 0], pa.timestamp("us"))}
+    template = {"prompt_template": "{{ prompt }} {{ t.year }}"}
+    for settings in (template, {"overrides": {"seed": "t"}}):
+        found = prompts(tmp_path, columns, bad_text=bad_text, **settings)
+        assert found[0].error.startswith("column 't' has a value that Python cannot show")
+    assert texts(prompts(tmp_path, columns, bad_text=bad_text, **template)) == [None, "b 1970"]
+
+
+def test_a_message_at_fault_is_counted_without_the_one_of_the_job(tmp_path):
+    rows = [
+        '[{"role": "user", "content": "a"}, {"role": "user"}]',
+        '[{"role": "user", "content": "a"}, {"role": "user", "content": [1]}]',
+    ]
+    found = prompts(tmp_path, {"m": rows}, messages_column="m", mode="chat", system="Be brief.")
+    assert [prompt.error.split(":")[0].split(" has")[0] for prompt in found] == ["message 1"] * 2
+
+
 def test_duplicate_ids_are_kept_and_their_requests_told_apart(tmp_path):
     found = prompts(tmp_path, {"prompt": ["x", "y", "z"], "key": ["a", "b", "a"]}, id_column="key")
     assert [prompt.request_id for prompt in found] == ["a", "b", "a"]

@@ -2,7 +2,7 @@
 
 import io
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
@@ -14,6 +14,7 @@ from cluster.errors import PlanError
 from cluster.reading import csv_rows, jsonl
 from cluster.reading.files import InputFile, open_input
 
+SHOWN = 60  # characters of a line in a message
 BUFFER = 1 << 20  # bytes read at a time from files of lines
 
 
@@ -55,6 +56,22 @@ def read_layout(file: InputFile, run: int, csv_types: Mapping[str, str]) -> File
     if twice := [name for name, count in Counter(layout.schema.names).items() if count > 1]:
         raise PlanError(f"input file {file.path} has more than one column named {', '.join(map(repr, twice))}")
     return layout
+
+
+def check_some_json(layouts: Sequence[FileLayout]) -> None:
+    """JSONL without a single column is something else under that name."""
+    filled = [layout for layout in layouts if layout.rows]
+    if not filled or any(layout.file.format != "jsonl" or len(layout.schema) > 0 for layout in filled):
+        return
+    with open_lines(filled[0].file) as source:
+        line = next(jsonl.read_lines(source))
+        source.seek(line.start)
+        text = source.read(min(line.stop - line.start, 4 * SHOWN)).decode(errors="replace").strip()
+    shown = text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+    raise PlanError(
+        f"no line of the input is a JSON object with a key in it; input file {filled[0].file.path} begins with "
+        f"{shown!r}"
+    )
 
 
 def open_lines(file: InputFile) -> BinaryIO:

@@ -56,3 +56,16 @@ def test_a_file_that_left_the_input_is_named(tmp_path, storage):
     write_jsonl(tmp_path / "a.jsonl", [{"prompt": "changed"}])
     with pytest.raises(PlanError, match=r"reads input file a\.jsonl of 16 bytes, which input\.paths no longer hold"):
         load_plan(storage, files(tmp_path / "a.jsonl"))
+
+
+@pytest.mark.parametrize("text", ["id,prompt\n1,a\n", "\n[1, 2]\n{}\n", "x" * 500])
+def test_jsonl_in_which_no_line_is_json_is_refused_with_its_first_line(tmp_path, text):
+    (tmp_path / "a.jsonl").write_text("")
+    (tmp_path / "b.jsonl").write_text(text)
+    begin = text.strip()[:20].splitlines()[0]
+    with pytest.raises(PlanError, match=r"no line of the input is a JSON object .*b\.jsonl begins with") as error:
+        plan_of(tmp_path)
+    assert begin in str(error.value)
+    assert len(str(error.value)) < 300
+    (tmp_path / "c.jsonl").write_text('{"prompt": "a"}')
+    assert plan_of(tmp_path).rows > 1

@@ -17,12 +17,13 @@ def tally(table: pa.Table, prefix: str = "") -> Tally:
 
     failed = pc.is_valid(column("error"))
     empty = pc.and_(pc.invert(failed), pc.equal(pc.fill_null(column("num_generated_tokens"), 0), 0))
+    decoded = pc.greater(pc.fill_null(column("num_forwards"), 0), 0)  # a prompt that is too long was never read
     reasons = pc.value_counts(column("finish_reason")).to_pylist()
     return Tally(
         rows=table.num_rows,
         errors=int(pc.sum(failed, min_count=0).as_py()),
         empty=int(pc.sum(empty, min_count=0).as_py()),
-        input_tokens=total("num_input_tokens"),
+        input_tokens=int(pc.sum(pc.if_else(decoded, column("num_input_tokens"), 0), min_count=0).as_py()),
         answer_tokens=total("num_generated_tokens"),
         forwards=total("num_forwards"),
         full_passes=total("num_full_passes"),

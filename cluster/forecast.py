@@ -30,7 +30,8 @@ class Forecast:
     logit_bytes: int  # held at once, fp32
     sampled: int  # rows looked at
     lengths: list[int]  # prompt tokens of those that could be read
-    refused: dict[str, int]  # why rows of the sample will be error rows -> how many
+    too_long: list[int]  # prompt tokens of those that no slot has room for
+    refused: dict[str, int]  # why other rows of the sample will be error rows -> how many, the most frequent first
     begun: bool  # the output folder holds a run of this job already
 
 
@@ -38,13 +39,15 @@ def forecast(prospect: Prospect) -> Forecast:
     config, model, held = prospect.config, prospect.model, prospect.held
     builder = PromptBuilder(config.input, config.decode, TextCodec.load(config.model.path), held.width)
     reader, lengths, sampled = RowReader(prospect.plan.schema), [], 0
-    refused: Counter[str] = Counter()
+    refused, too_long = Counter[str](), list[int]()
     for shard in evenly(prospect.plan.shards, SAMPLE):
         for prompt in builder.build(shard, reader.read(shard)):
             sampled += 1
             if prompt.input_tokens is not None:
                 lengths.append(prompt.input_tokens)
-            if prompt.error is not None:
+            if prompt.error is not None and prompt.input_tokens is not None:
+                too_long.append(prompt.input_tokens)
+            elif prompt.error is not None:
                 refused[prompt.error] += 1
     reader.close()
     open_positions = config.engine.slots * config.decode.block_length
@@ -62,6 +65,7 @@ def forecast(prospect: Prospect) -> Forecast:
         logit_bytes=min(open_positions * model.shape.vocab * bytes_of("float32"), CHUNK_BYTES),
         sampled=sampled,
         lengths=lengths,
+        too_long=too_long,
         refused=dict(refused.most_common()),
         begun=prospect.begun,
     )

@@ -25,6 +25,7 @@ from cluster.screens import Screen
 from cluster.shard import Shard
 from cluster.stopping import Stopped
 from cluster.summary import SUCCESS, SUMMARY, RunFacts, Summary, load_stats, save_stats, summed
+from cluster.wording import counted
 from cluster.work.driver import Driver
 from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, as_record
 from cluster.work.pool import RayPool
@@ -121,14 +122,17 @@ class Job:
         self.storage.replace(CONFIG, yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False).encode())
         self.log.add("run_started", {"shards": len(self.plan.shards), "done": len(self.done)})
         if self.done:
-            screen.say(f"{len(self.done)} of {len(self.plan.shards)} shards are done already; going on with the rest")
+            screen.say(
+                f"{len(self.done)} of {counted(len(self.plan.shards), 'shard')} done already; going on with the rest"
+            )
         try:
             self.stored = load_stats(self.storage)
         except PlanError as error:
             self._note(Warned("damaged", f"{error}: this run does so"), screen)
         if strays := self.prospect.listing.strays:
             self._note(
-                Warned("strays", f"{len(strays)} files are no input and left alone, {strays[0]} among them"), screen
+                Warned("strays", f"left alone as no input: {counted(len(strays), 'file')}, {strays[0]} among them"),
+                screen,
             )
 
     def _decode(self, left: list[Shard], probe: Probe, screen: Screen) -> None:

@@ -8,6 +8,7 @@ from cluster.config import ClusterConfig
 from cluster.reports import Tally, WorkerProgress
 from cluster.screens import Facts, Screen
 from cluster.summary import notable
+from cluster.wording import counted
 from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, one_line
 
 WINDOW = 60.0  # seconds over which speed is measured
@@ -47,7 +48,9 @@ class ProgressBoard:
             case Lost(worker, cause, shards):
                 self.alive.discard(worker)
                 self.moved.pop(worker, None)
-                self.screen.say(f"{worker} is lost ({one_line(cause)}); {len(shards)} shards go back to the queue")
+                self.screen.say(
+                    f"{worker} is lost ({one_line(cause)}); {counted(len(shards), 'shard')} to be done again"
+                )
             case Finished(_, _, report):
                 self.tally = self.tally + report.tally
             case Warned(_, message):

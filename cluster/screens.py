@@ -8,6 +8,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from cluster.wording import counted
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -22,7 +24,7 @@ class Facts:
         left = "--" if self.seconds_left is None else clock_time(self.seconds_left)
         return (
             f"{self.tokens_per_second:,.0f} tokens/s, {left} left, "
-            f"{self.workers} {'worker' if self.workers == 1 else 'workers'}, {self.errors} errors"
+            f"{counted(self.workers, 'worker')}, {counted(self.errors, 'error')}"
         )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from cluster.config import JobConfig
 from cluster.summary import Summary
+from cluster.wording import counted
 
 SHOWN = 100  # characters of a text
 
@@ -13,9 +14,15 @@ def outcome_text(summary: Summary, first: list[dict[str, Any]], config: JobConfi
     total, run, prefix = summary.total, summary.run, config.output.column_prefix
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(total.finish_reasons.items()))
     rows = [
-        ("rows", f"{total.rows:,} from {summary.input_rows:,} input rows in {summary.shards:,} shards"),
+        (
+            "rows",
+            f"{total.rows:,} from {counted(summary.input_rows, 'input row')} in {counted(summary.shards, 'shard')}",
+        ),
         ("finished by", reasons or "nothing to do"),
-        ("tokens", f"{total.answer_tokens:,} answer tokens after {total.input_tokens:,} prompt tokens"),
+        (
+            "tokens",
+            f"{counted(total.answer_tokens, 'answer token')} after {counted(total.input_tokens, 'prompt token')}",
+        ),
         ("forwards", f"{total.forwards:,}, of which {total.full_passes:,} full passes"),
         ("tokens/forward", f"{summary.tokens_per_forward:.2f}"),
         ("computed/token", f"{summary.rows_computed_per_token:,.1f} positions"),
@@ -30,7 +37,7 @@ def outcome_text(summary: Summary, first: list[dict[str, Any]], config: JobConfi
     lines = [f"  {name:<15} {value}" for name, value in rows]
     lines += [f"warning: {sentence}" for sentence in summary.warnings]
     if total.errors:
-        lines.append(f"{total.errors:,} rows have an error; column {prefix}error says why")
+        lines.append(f"{counted(total.errors, 'row')} with an error; column {prefix}error says why")
     for row in first:
         answer, prompt = row[f"{prefix}generated_text"], row.get(config.input.prompt_column or "")
         lines += ["", f"  {row[f'{prefix}request_id']}"]

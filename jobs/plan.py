@@ -12,29 +12,46 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file
 
 from cluster.forecast import Forecast, forecast
 from cluster.prospect import examine
+from cluster.wording import counted
 from jobs.cli import OK, guarded, parse, say
 from jobs.place import placed, submitted
 
 BARS, BINS = 40, 10
+REASONS = 8  # shown, at most
 
 
 def plan_text(found: Forecast) -> str:
     resumed = "  (begun already: what is finished is kept)" if found.begun else ""
     per_row = f", {found.samples} answers each" if found.samples > 1 else ""
     lines = [
-        f"input    {found.rows:,} rows in {found.files:,} files{per_row}",
-        f"shards   {found.shards:,} on {found.workers} workers{resumed}",
-        f"slots    {found.slots} of up to {found.width:,} positions; {found.positions:,} positions in all",
+        f"input    {counted(found.rows, 'row')} in {counted(found.files, 'file')}{per_row}",
+        f"shards   {found.shards:,} on {counted(found.workers, 'worker')}{resumed}",
+        f"slots    {found.slots} of up to {counted(found.width, 'position')}; {found.positions:,} in all",
         f"memory   per worker {size(found.weight_bytes)} weights, {size(found.kv_bytes)} keys and values, "
         f"{size(found.logit_bytes)} logits",
     ]
     if found.sampled:
-        failed = sum(found.refused.values())
-        of = "all rows" if found.sampled == found.rows else f"a sample of {found.sampled:,} rows"
+        failed = len(found.too_long) + sum(found.refused.values())
+        of = "all rows" if found.sampled == found.rows else f"a sample of {counted(found.sampled, 'row')}"
         lines += ["", f"prompt tokens of {of}:", *histogram(found.lengths), ""]
-        lines.append(f"{failed:,} of {found.sampled:,} rows looked at cannot be decoded and will be error rows")
-        lines += [f"  {count:>6,}  {reason}" for reason, count in list(found.refused.items())[:8]]
+        lines.append(
+            f"{failed:,} of {counted(found.sampled, 'row')} looked at cannot be decoded and will be error rows"
+        )
+        lines += refusals(found)
     return "\n".join(lines)
+
+
+def refusals(found: Forecast) -> list[str]:
+    """Why rows will be error rows, the commonest first; those that are too long are one reason."""
+    reasons = list(found.refused.items())
+    if found.too_long:
+        longest = f"the longest prompt has {counted(max(found.too_long), 'token')}, a slot holds {found.width:,}"
+        reasons.append((f"too long with what is to be generated; {longest}", len(found.too_long)))
+    reasons.sort(key=lambda reason: -reason[1])
+    lines = [f"  {count:>6,}  {reason}" for reason, count in reasons[:REASONS]]
+    if rest := reasons[REASONS:]:
+        lines.append(f"  {sum(count for _, count in rest):>6,}  of {counted(len(rest), 'other reason')}, not shown")
+    return lines
 
 
 def histogram(lengths: list[int]) -> list[str]:

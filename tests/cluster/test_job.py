@@ -135,7 +135,7 @@ def test_a_resumed_job_does_only_what_is_missing_whatever_its_speed_settings(tmp
     other = job_config(tmp_path, data, cluster__shard_rows=3, cluster__workers=2, engine__slots=2)
     screen = Lines()
     summary = run(other, screen=screen)
-    assert screen.said[0] == "3 of 4 shards are done already; going on with the rest"
+    assert screen.said[0] == "3 of 4 shards done already; going on with the rest"
     assert {name: seen for name, seen in parts(config).items() if name != lost} == kept
     assert lost in parts(config)
     assert (summary.shards, summary.run.shards, summary.run.rows) == (4, 1, 5)

@@ -91,7 +91,7 @@ def test_a_lost_worker_is_named_with_its_cause_and_no_longer_counted():
     made, _, screen = board()
     made.note(Lost("w", OSError("gone\nfor pages"), tuple(make_shards(2))))
     made.turn({}, {})
-    assert screen.said[-1] == "w is lost (OSError: gone); 2 shards go back to the queue"
+    assert screen.said[-1] == "w is lost (OSError: gone); 2 shards to be done again"
     assert screen.shown[-1].workers == 0
 
 

@@ -127,8 +127,8 @@ def test_nothing_is_written_for_a_job_that_is_refused_or_only_planned(tmp_path, 
     refused(capsys, "--config", path, "--input.id_column", "nr")
     assert guarded(generate.main, ["--config", str(path), "--plan"]) == OK
     shown = capsys.readouterr().out
-    assert "3 rows in 1 files" in shown
-    assert "1 on 1 workers" in shown
+    assert "3 rows in 1 file\n" in shown
+    assert "1 on 1 worker\n" in shown
     assert "2 of 3 rows looked at cannot be decoded" in shown
     assert "a slot holds 64" in shown
     assert "keys and values" in shown
@@ -162,7 +162,7 @@ def test_bad_rows_become_error_rows_and_the_exit_code_says_so(tmp_path):
     assert failed.keys() == {"id-1", "id-2", "id-3", "id-4"}
     assert "a slot holds 64" in failed["id-4"]
     assert all((row["generated_text"] is None) == (row["id"] in failed) for row in rows)
-    assert f"{len(failed)} rows have an error" in done.stdout
+    assert f"{len(failed)} rows with an error" in done.stdout
     assert "Traceback" not in done.stderr
 
     before = snapshot(tmp_path / "out")

@@ -1,0 +1,41 @@
+"""What is shown of a job before it runs."""
+
+import pytest
+
+from cluster.forecast import forecast
+from cluster.prospect import examine
+from jobs.plan import REASONS, plan_text
+from tests.fakes_cluster import job_config, write_prompts
+
+
+@pytest.fixture
+def shown(tmp_path):
+    def show(prompts, **columns):
+        data = write_prompts(tmp_path / "in.parquet", prompts, **columns)
+        overrides = {"input__overrides": {"seed": "own_seed"}} if columns else {}
+        return plan_text(forecast(examine(job_config(tmp_path, data, **overrides)))).splitlines()
+
+    return show
+
+
+def test_rows_that_are_too_long_are_one_reason_with_the_longest(shown):
+    lines = shown(["word " * 100, "word " * 200, "word " * 300, None, None, "fine"])
+    assert "5 of 6 rows looked at cannot be decoded and will be error rows" in lines
+    first, second = lines[-2:]
+    assert first.split()[:3] == ["3", "too", "long"]
+    assert first.endswith("tokens, a slot holds 64")
+    assert second.split() == ["2", "prompt", "is", "null"]
+
+
+def test_a_list_of_reasons_that_is_cut_says_so(shown):
+    count = REASONS + 3
+    lines = shown(["a"] * count, own_seed=[f"no number {i}" for i in range(count)])
+    assert lines[-1].split() == ["3", "of", "3", "other", "reasons,", "not", "shown"]
+    assert sum("no number" in line for line in lines) == REASONS
+    assert not any("not shown" in line for line in shown(["a"] * REASONS, own_seed=[f"no {i}" for i in range(REASONS)]))
+
+
+def test_one_thing_is_not_several(shown):
+    lines = shown(["a"])
+    assert lines[0].split() == ["input", "1", "row", "in", "1", "file"]
+    assert lines[1].split() == ["shards", "1", "on", "1", "worker"]

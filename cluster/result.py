@@ -11,6 +11,7 @@ from cluster.config import JobConfig
 from cluster.errors import PlanError
 from cluster.plan import saved_parts
 from cluster.summary import SUCCESS, SUMMARY, Summary
+from cluster.wording import counted
 from cluster.writing.parts import empty_name, read_schema, read_table
 from cluster.writing.storage import LocalStorage, Storage
 
@@ -46,8 +47,8 @@ class Result:
         table = pa.concat_tables(parts)
         if table.num_rows != self.rows:
             raise PlanError(
-                f"the parts in {place} hold {table.num_rows} rows and its {SUMMARY} says {self.rows}: one of the two "
-                "was changed after the job had ended; put it back, or run the job anew in an empty folder"
+                f"the parts in {place} hold {counted(table.num_rows, 'row')} and its {SUMMARY} says {self.rows}: one "
+                "of the two was changed after the job had ended; put it back, or run the job anew in an empty folder"
             )
         return table
 

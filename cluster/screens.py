@@ -46,7 +46,9 @@ class LineScreen:
     def show(self, facts: Facts) -> None:
         if self.clock() - self.last >= self.interval:
             self.last = self.clock()
-            self.write(f"{facts.rows:,} of {facts.total:,} rows ({facts.rows / max(facts.total, 1):.0%}), {facts}")
+            self.write(
+                f"{facts.rows:,} of {counted(facts.total, 'row')} ({facts.rows / max(facts.total, 1):.0%}), {facts}"
+            )
 
     def say(self, line: str) -> None:
         self.write(line)
@@ -65,7 +67,7 @@ class BarScreen:
         self.bar.start()
 
     def show(self, facts: Facts) -> None:
-        text = f"{facts.rows:,} of {facts.total:,} rows, {facts}"
+        text = f"{facts.rows:,} of {counted(facts.total, 'row')}, {facts}"
         self.bar.update(self.task, completed=facts.rows, total=facts.total, description=text)
 
     def say(self, line: str) -> None:

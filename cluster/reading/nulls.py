@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from cluster.errors import PlanError
 from cluster.reading.files import open_input
 from cluster.reading.layout import BUFFER, FileLayout
+from cluster.wording import counted
 
 
 def check_not_all_null(column: str, schema: pa.Schema, layouts: Sequence[FileLayout], setting: str) -> None:
@@ -18,7 +19,7 @@ def check_not_all_null(column: str, schema: pa.Schema, layouts: Sequence[FileLay
         return
     if pa.types.is_null(schema.field(column).type) or not any(_holds_value(layout, column) for layout in filled):
         rows = sum(layout.rows for layout in filled)
-        raise PlanError(f"{setting} names column {column!r}, which is null in all {rows} rows of the input")
+        raise PlanError(f"{setting} names column {column!r}, which is null in all {counted(rows, 'row')} of the input")
 
 
 def _holds_value(layout: FileLayout, column: str) -> bool:

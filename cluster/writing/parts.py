@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from cluster.config import OutputConfig
 from cluster.errors import ForeignFile
 from cluster.shard import Shard
+from cluster.wording import counted
 from cluster.writing.storage import Storage, writing_to
 
 KEY = b"driftline"  # of the schema's metadata; the value is JSON of Stamp
@@ -189,7 +190,7 @@ def read_stamp(storage: Storage, name: str, expected: Stamp, output: OutputConfi
         raise ForeignFile(f"{storage.place}/{name}", f"belongs to {_owner(stamp, expected)}")
     count = expected.stop - expected.start
     if rows % max(count, 1) or rows < count:
-        raise ForeignFile(f"{storage.place}/{name}", f"has {rows} rows for {count} rows of input")
+        raise ForeignFile(f"{storage.place}/{name}", f"has {counted(rows, 'row')} for {counted(count, 'row')} of input")
     return rows
 
 

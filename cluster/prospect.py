@@ -57,12 +57,12 @@ def refuse_unusable_output(config: JobConfig) -> None:
     path = Path(config.output.path)
     for folder in (path, path / "_run"):
         nearest = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
-        if not nearest.is_dir():
+        if not os.path.isdir(nearest):
             raise PlanError(f"output.path {path} cannot be used: {nearest} is there and is no folder; take another one")
-        needed = os.R_OK | os.X_OK if (path / SUCCESS).exists() else os.R_OK | os.W_OK | os.X_OK
+        needed = os.X_OK | (os.R_OK if nearest == folder else 0) | (0 if os.path.exists(path / SUCCESS) else os.W_OK)
         if not os.access(nearest, needed, effective_ids=os.access in os.supports_effective_ids):
             raise PlanError(
-                f"output.path {path} cannot be used: this user may not read and write in {nearest}, or its file system "
+                f"output.path {path} cannot be used: this user may not read or write in {nearest}, or its file system "
                 "is read-only; take another one, or change the permissions"
             )
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import yaml
-from pydantic import ValidationError
 
 from cluster.config import JobConfig
 from cluster.errors import PlanError
@@ -57,6 +56,6 @@ def load_config(storage: Storage) -> JobConfig:
     """The configuration of the latest run."""
     try:
         return JobConfig.model_validate(yaml.safe_load(storage.read(CONFIG)))
-    except (OSError, ValueError, ValidationError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         reason = str(error).partition("\n")[0]
         raise PlanError(f"{storage.place}/{CONFIG} is damaged ({reason}); {ANEW}") from error

@@ -84,13 +84,15 @@ def unprivileged():
     os.seteuid(before)
 
 
+@pytest.mark.parametrize("mode", [0o000, 0o444, 0o555])
 @pytest.mark.parametrize("path", ["closed", "closed/deep/out"])
-def test_a_folder_that_this_user_may_not_write_in_is_named(path, unprivileged):
+def test_a_folder_that_this_user_may_not_write_in_is_named(path, mode, unprivileged):
     with tempfile.TemporaryDirectory() as name:  # below the test's own folder another user sees nothing
         closed = Path(name) / "closed"
-        closed.mkdir(mode=0o555)
+        closed.mkdir()
+        closed.chmod(mode)
         config = job_config(Path(name), Path(name), output__path=str(Path(name) / path))
-        with pytest.raises(PlanError, match=rf"may not read and write in {closed}, or .* read-only"):
+        with pytest.raises(PlanError, match=rf"may not read or write in {closed}, or .* read-only"):
             refuse_unusable_output(config)
         closed.chmod(0o755)
         refuse_unusable_output(config)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import generate
-from jobs.cli import OK, ROW_ERRORS, STOPPED, WRONG, guarded
+from jobs.cli import FAILED, OK, ROW_ERRORS, STOPPED, WRONG, guarded
 from tests.fakes_cluster import MODEL, snapshot, write_prompts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -190,6 +190,28 @@ def test_a_stopped_job_exits_with_4_and_leaves_what_a_resume_needs(tmp_path):
     assert "stopped by SIGTERM; the same command goes on from here" in said.decode()
     assert not (tmp_path / "out" / "_SUCCESS").exists()
     assert (tmp_path / "out" / "_run" / "shard_stats.parquet").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_an_output_that_takes_no_more_ends_the_job_with_one_sentence_and_no_word_of_ray(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", [f"Ann has {i} eggs." for i in range(400)])
+    changes = {"decode": "{max_new_tokens: 32, commit: {kind: top_k}}", "engine": "{slots: 4, width: 64, kv_gib: 0.1}"}
+    words = [sys.executable, "jobs/generate.py", "--config", str(job_file(tmp_path, data, **changes))]
+    words += ["--cluster.workers", "2"]
+    with subprocess.Popen(words, cwd=ROOT, env=LOCAL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as job:
+        deadline = time.monotonic() + 90.0
+        while len(list((tmp_path / "out").glob("part-*"))) < 2:
+            assert job.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        scratch = tmp_path / "out" / "_run" / "tmp"
+        scratch.rename(tmp_path / "elsewhere")
+        scratch.write_text("in the way")
+        _, said = job.communicate(timeout=60.0)
+    assert job.returncode == FAILED
+    assert said.decode().startswith(f"error: output.path {tmp_path}/out cannot be written to: ")
+    assert said.count(b"\n") == 1
 
 
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_test.jsonl"

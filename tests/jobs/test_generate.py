@@ -214,6 +214,25 @@ def test_an_output_that_takes_no_more_ends_the_job_with_one_sentence_and_no_word
     assert said.count(b"\n") == 1
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_an_input_that_is_gone_when_workers_are_ready_ends_the_job_with_one_sentence_and_no_word_of_ray(tmp_path):
+    """Every shard in hand fails at once: only the first failure is told."""
+    data = write_prompts(tmp_path / "in.parquet", [f"Ann has {i} eggs." for i in range(400)])
+    words = [sys.executable, "jobs/generate.py", "--config", str(job_file(tmp_path, data)), "--cluster.workers", "2"]
+    with subprocess.Popen(words, cwd=ROOT, env=LOCAL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as job:
+        deadline = time.monotonic() + 60.0
+        while not list((tmp_path / "out" / "_run").glob("probe-*")):
+            assert job.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        data.unlink()
+        _, said = job.communicate(timeout=90.0)
+    assert job.returncode == WRONG
+    assert said.decode().startswith(f"error: input file {data} cannot be read as it was planned: ")
+    assert said.count(b"\n") == 1
+
+
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k_test.jsonl"
 
 

@@ -33,6 +33,8 @@ def cluster():
     dashboard = free_port()
     environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     environment.pop("RAY_ADDRESS", None)
+    # a submitted `python` is found on the head's PATH: that of an activated environment, as for a user
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
     ports = {name: str(free_port()) for name in ("port", "dashboard-agent-listen-port", "metrics-export-port")}
     words = [*RAY, "start", "--head", "--block", "--num-cpus=2", "--include-dashboard=true", f"--temp-dir={folder}"]
     words += [f"--dashboard-port={dashboard}", *(f"--{name}={port}" for name, port in ports.items())]

@@ -30,7 +30,7 @@ from dllm_core.models.load import load
 from dllm_core.request import Request
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-CACHES = ("none", "prefix", "dual")
+CACHES = ("none", "prefix", "dual", "entropy")
 COMMITS: dict[str, dict[str, Any]] = {
     "top_k": {"kind": "top_k"},
     "threshold": {"kind": "threshold", "tau": 0.9},

@@ -62,7 +62,7 @@ def check_tokens(device: str) -> None:
     there = random_model("small", torch.float64, device)
     there.load_state_dict(here.state_dict())
     requests = [Request(str(n), list(range(2, 2 + n)), 24, seed=n, temperature=n % 2) for n in range(1, 40, 3)]
-    for cache in ("none", "prefix", "dual"):
+    for cache in ("none", "prefix", "dual", "entropy"):
         decode = DecodeConfig(cache={"kind": cache}, commit={"kind": "factor"}, block_length=8)
         answers = [
             [

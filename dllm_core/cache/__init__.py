@@ -6,9 +6,12 @@ from pydantic import Field
 
 from dllm_core.cache.base import CachePolicy
 from dllm_core.cache.dual import DualCacheConfig
+from dllm_core.cache.entropy import EntropyCacheConfig
 from dllm_core.cache.none import NoCacheConfig
 from dllm_core.cache.prefix import PrefixCacheConfig
 
-CacheConfig = Annotated[NoCacheConfig | PrefixCacheConfig | DualCacheConfig, Field(discriminator="kind")]
+CacheConfig = Annotated[
+    NoCacheConfig | PrefixCacheConfig | DualCacheConfig | EntropyCacheConfig, Field(discriminator="kind")
+]
 
-__all__ = ["CacheConfig", "CachePolicy", "DualCacheConfig", "NoCacheConfig", "PrefixCacheConfig"]
+__all__ = ["CacheConfig", "CachePolicy", "DualCacheConfig", "EntropyCacheConfig", "NoCacheConfig", "PrefixCacheConfig"]

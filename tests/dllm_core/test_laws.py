@@ -18,7 +18,19 @@ from dllm_core.request import Request
 from dllm_core.signals import Signals
 from tests.fakes import EOS, MASK, engine_of, facts, some_requests, tiny_model
 
-CACHES = {"none": {"kind": "none"}, "prefix": {"kind": "prefix"}, "dual": {"kind": "dual"}}
+CACHES = {
+    "none": {"kind": "none"},
+    "prefix": {"kind": "prefix"},
+    "dual": {"kind": "dual"},
+    "entropy": {"kind": "entropy", "tau": 2.8, "recent": 5},
+    "entropy-all": {
+        "kind": "entropy",
+        "tau": 2.8,
+        "mask_scope": "all",
+        "refresh_on_block": True,
+        "max_partial_steps": 3,
+    },
+}
 COMMITS = {
     "one-a-step": {"kind": "top_k"},
     "seven-steps": {"kind": "top_k", "steps": 7},

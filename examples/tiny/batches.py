@@ -1,6 +1,6 @@
 """Canvases to train on: what is masked, what counts, and which widths there are.
 
-Three quarters of the examples are masked as semi-autoregressive decoding meets them: what lies left of a block is
+Seven tenths of the examples are masked as semi-autoregressive decoding meets them: what lies left of a block is
 known, the block is masked at a uniform rate, everything right of it is masked, EOS fill included. The rest is masked
 uniformly over the whole answer. Known EOS on the right would give the answer's length away.
 """
@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from examples.tiny.problems import COPYING, FAMILIES, stream
+from examples.tiny.problems import COPYING, FAMILIES, PRACTICE, stream
 
-CANVASES = (96, 128, 160, 192, 224, 264)  # positions; static shapes, so that each is compiled once
+CANVASES = (64, 96, 128, 160, 192, 224, 264)  # positions; static shapes, so that each is compiled once
 TOKENS_PER_STEP = 4096
 COPYING_STEPS = 1000  # the first steps see only families whose answers copy the prompt, on canvases of at most
 SHORT = 128  # this many positions: nothing else is learned before copying is, and there it is learned soonest
+PRACTICE_SHARE = 0.4  # of the examples after that are exercises, sums twice as often as the rest
 BLOCKS = (16, 32, 32, 32, 64)  # block lengths seen in training
 SUFFIX_WEIGHT = 0.05  # weight of masked tokens right of the block, whose entropy is high whatever the model knows
 
@@ -42,7 +43,7 @@ def masked_positions(rng: Random, prompt: int, answer: int, width: int) -> tuple
     """Positions to mask, and the first position of the suffix that counts less."""
     generated = range(prompt, width)
     t = rng.random()
-    if rng.random() < 0.25:
+    if rng.random() < 0.3:
         chosen = [p for p in generated if rng.random() < t] or [rng.choice(generated)]
         return chosen, prompt + answer
     block = rng.choice(BLOCKS)
@@ -59,14 +60,16 @@ def batches(
     """From step `start` on: canvas [b, T], target [b, T] and loss weight [b, T]; each batch has one of the widths."""
     rng, waiting, step = Random(1000 + start), {width: [] for width in CANVASES}, start
     copying = encoded(tokenizer, 1000 + start, COPYING)
+    practice = encoded(tokenizer, 3000 + start, ("sums", *PRACTICE))
     everything = encoded(tokenizer, 2000 + start, tuple(FAMILIES))
     while True:
-        prompt, answer = next(copying if step < COPYING_STEPS else everything)
-        longest = SHORT if step < COPYING_STEPS else CANVASES[-1]
+        practising = rng.random() < PRACTICE_SHARE
+        prompt, answer = next(copying if step < COPYING_STEPS else practice if practising else everything)
+        longest = SHORT if step < COPYING_STEPS or practising else CANVASES[-1]
         fitting = [width for width in CANVASES if len(prompt) + len(answer) <= width <= longest]
         if not fitting:
             continue
-        width = fitting[0] if rng.random() < 0.5 else rng.choice(fitting)
+        width = fitting[0] if rng.random() < 0.8 else rng.choice(fitting)
         waiting[width].append((prompt, answer))
         count = TOKENS_PER_STEP // width
         if len(waiting[width]) < count:

@@ -36,21 +36,21 @@ def sort(rng: Random, held_out: bool) -> Problem:
     return f"Sort the numbers: {' '.join(map(str, numbers))}", numbered([str(n) for n in sorted(numbers)])
 
 
-def replace(rng: Random, held_out: bool) -> Problem:
-    *items, new = names(rng, rng.randint(5, 8), held_out)
+def replace(rng: Random, held_out: bool, least: int = 4, most: int = 7) -> Problem:
+    *items, new = names(rng, rng.randint(least, most) + 1, held_out)
     i = rng.randrange(len(items))
     changed = [*items[:i], new, *items[i + 1 :]]
     return f"Replace {items[i]} with {new}: {numbered(items)}", f"{items[i]} is number {i + 1}. {numbered(changed)}"
 
 
-def remove(rng: Random, held_out: bool) -> Problem:
-    items = some_names(rng, held_out, least=5)
+def remove(rng: Random, held_out: bool, least: int = 5, most: int = 7) -> Problem:
+    items = some_names(rng, held_out, least, most)
     i = rng.randrange(len(items))
     return f"Remove {items[i]}: {numbered(items)}", numbered([*items[:i], *items[i + 1 :]])
 
 
-def insert(rng: Random, held_out: bool) -> Problem:
-    *items, new = names(rng, rng.randint(5, 8), held_out)
+def insert(rng: Random, held_out: bool, least: int = 4, most: int = 7) -> Problem:
+    *items, new = names(rng, rng.randint(least, most) + 1, held_out)
     i = rng.randrange(len(items))
     changed = [*items[: i + 1], new, *items[i + 1 :]]
     return f"Insert {new} after {items[i]}: {numbered(items)}", numbered(changed)
@@ -61,8 +61,8 @@ def rotate(rng: Random, held_out: bool) -> Problem:
     return f"Move the first to the end: {numbered(items)}", numbered([*items[1:], items[0]])
 
 
-def swap(rng: Random, held_out: bool) -> Problem:
-    items = some_names(rng, held_out)
+def swap(rng: Random, held_out: bool, least: int = 4, most: int = 7) -> Problem:
+    items = some_names(rng, held_out, least, most)
     i, j = sorted(rng.sample(range(len(items)), 2))
     changed = list(items)
     changed[i], changed[j] = items[j], items[i]

@@ -66,6 +66,16 @@ def initialise(model: Llada) -> None:
             layer.attn_out.copy_(v.flatten(0, 1).T)
 
 
+def optimizers_of(model: Llada, rate: float) -> tuple[torch.optim.Optimizer, ...]:
+    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for embedding, head and norms."""
+    named = dict(model.named_parameters())
+    matrices = [p for name, p in named.items() if p.dim() == 2 and name not in ("wte", "head")]
+    norms = [p for p in named.values() if p.dim() == 1]
+    groups = [{"params": [model.wte, model.head], "weight_decay": 0.05}, {"params": norms, "weight_decay": 0.0}]
+    adam = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.99), fused=True)
+    return adam, torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
+
+
 def learning_rate(step: int, steps: int, peak: float, warm_up: int = 300, decay: float = 0.4) -> float:
     return peak * min(1.0, (step + 1) / warm_up, max(0.0, (steps - step) / (decay * steps)))
 
@@ -112,16 +122,14 @@ def main() -> None:
         with torch.no_grad():
             for name, tensor in model.weight_names():
                 tensor.copy_(stored[name])
-    decayed = [p for p in model.parameters() if p.dim() == 2]
-    others = [p for p in model.parameters() if p.dim() == 1]
-    groups = [{"params": decayed, "weight_decay": 0.05}, {"params": others, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=arguments.rate, betas=(0.9, 0.99), fused=True)
+    optimizers = optimizers_of(model, arguments.rate)
     average = {name: p.detach().clone() for name, p in model.named_parameters()}
     step, state = 0, arguments.state / "state.pt"
     if state.exists():
         saved = torch.load(state, weights_only=True)
         model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
+        for optimizer, stored in zip(optimizers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(stored)
         average, step = saved["average"], saved["step"]
         print(f"going on at step {step}", flush=True)
     arguments.state.mkdir(parents=True, exist_ok=True)
@@ -137,13 +145,14 @@ def main() -> None:
     for canvas, target, weight in batches(tokenizer, start=step, fill=eos, mask_id=mask_id):
         if step >= arguments.steps:
             break
-        for group in optimizer.param_groups:
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             group["lr"] = learning_rate(step, arguments.steps, arguments.rate)
         loss = run(canvas, target, weight)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         keep = min(0.999, (step + 1) / (step + 10))
         with torch.no_grad():
             for name, p in model.named_parameters():
@@ -153,7 +162,8 @@ def main() -> None:
             print(f"step {step} loss {shown / 50:.4f} {tokens / (time.time() - began):.0f} tokens/s", flush=True)
             shown, began, tokens = 0.0, time.time(), 0
         if step % 500 == 0 or step == arguments.steps:
-            saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "average": average, "step": step}
+            states = [optimizer.state_dict() for optimizer in optimizers]
+            saved = {"model": model.state_dict(), "optimizers": states, "average": average, "step": step}
             torch.save(saved, state.with_suffix(".new"))
             state.with_suffix(".new").replace(state)
             export(average, model, arguments.folder, eot)

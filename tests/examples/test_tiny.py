@@ -10,7 +10,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from examples.tiny.batches import BLOCKS, CANVASES, batches, masked_positions
-from examples.tiny.problems import FAMILIES, HARD, held_out, stream
+from examples.tiny.problems import FAMILIES, HARD, PRACTICE, held_out, stream
 from tests.conftest import TINY_LLADA
 
 HELD_OUT = TINY_LLADA.parent / "held_out.parquet"
@@ -27,6 +27,35 @@ def test_every_sum_in_an_answer_is_right_and_the_last_one_is_the_answer(family):
             assert right == int(c) >= 0
         if sums:
             assert example.answer.endswith(f"The answer is {sums[-1][3]}.")
+
+
+def test_exercises_are_right_and_no_family_is_both_trained_and_held_out():
+    assert not set(PRACTICE) & set(FAMILIES)
+    for example in itertools.islice(stream(4, tuple(PRACTICE)), 600):
+        for a, sign, b, c in SUM.findall(example.answer):
+            right = {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b), "/": int(a) / int(b)}[sign]
+            assert right == int(c) >= 0
+        listed = re.findall(r"\(\d+\) (\w+)", example.prompt)
+        told = re.findall(r"\(\d+\) (\w+)", example.answer)
+        words = example.prompt.replace(":", "").split()
+        match example.family:
+            case "sums":
+                assert example.prompt == f"Work out: {re.sub(r' = [0-9]+[.]', ',', example.answer)[:-1]}"
+            case "order":
+                assert [int(n) for n in told] == sorted(int(n) for n in words[3:])
+            case "places":
+                for name, place in re.findall(r"(\w+) is number (\d+)", example.answer):
+                    assert listed[int(place) - 1] == name
+            case "short_remove":
+                assert told == [name for name in listed if name != words[1]]
+            case "short_replace":
+                assert told == [words[3] if name == words[1] else name for name in listed]
+            case "short_swap":
+                turned = {words[1]: words[3], words[3]: words[1]}
+                assert told == [turned.get(name, name) for name in listed]
+            case "short_insert":
+                assert told[told.index(words[3]) + 1] == words[1]
+                assert [name for name in told if name != words[1]] == listed
 
 
 def test_list_operations_do_what_they_say():

@@ -5,13 +5,18 @@ from typing import Annotated
 from pydantic import Field
 
 from dllm_core.cache.base import CachePolicy
+from dllm_core.cache.dkv import DelayedCacheConfig
 from dllm_core.cache.dual import DualCacheConfig
 from dllm_core.cache.entropy import EntropyCacheConfig
 from dllm_core.cache.none import NoCacheConfig
 from dllm_core.cache.prefix import PrefixCacheConfig
 
 CacheConfig = Annotated[
-    NoCacheConfig | PrefixCacheConfig | DualCacheConfig | EntropyCacheConfig, Field(discriminator="kind")
+    NoCacheConfig | PrefixCacheConfig | DualCacheConfig | EntropyCacheConfig | DelayedCacheConfig,
+    Field(discriminator="kind"),
 ]
 
-__all__ = ["CacheConfig", "CachePolicy", "DualCacheConfig", "EntropyCacheConfig", "NoCacheConfig", "PrefixCacheConfig"]
+__all__ = [
+    "CacheConfig", "CachePolicy", "DelayedCacheConfig", "DualCacheConfig", "EntropyCacheConfig", "NoCacheConfig",
+    "PrefixCacheConfig",
+]  # fmt: skip

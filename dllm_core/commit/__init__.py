@@ -5,10 +5,20 @@ from typing import Annotated
 from pydantic import Field
 
 from dllm_core.commit.base import CommitPolicy
+from dllm_core.commit.credit import CreditConfig
+from dllm_core.commit.eb import EntropyBoundedConfig
 from dllm_core.commit.factor import FactorConfig
+from dllm_core.commit.klass import KlassConfig
+from dllm_core.commit.local_leap import LocalLeapConfig
 from dllm_core.commit.threshold import ThresholdConfig
 from dllm_core.commit.top_k import TopKConfig
 
-CommitConfig = Annotated[TopKConfig | ThresholdConfig | FactorConfig, Field(discriminator="kind")]
+CommitConfig = Annotated[
+    TopKConfig | ThresholdConfig | FactorConfig | EntropyBoundedConfig | LocalLeapConfig | KlassConfig | CreditConfig,
+    Field(discriminator="kind"),
+]
 
-__all__ = ["CommitConfig", "CommitPolicy", "FactorConfig", "ThresholdConfig", "TopKConfig"]
+__all__ = [
+    "CommitConfig", "CommitPolicy", "CreditConfig", "EntropyBoundedConfig", "FactorConfig", "KlassConfig",
+    "LocalLeapConfig", "ThresholdConfig", "TopKConfig",
+]  # fmt: skip

@@ -22,6 +22,7 @@ CACHES = {
     "none": {"kind": "none"},
     "prefix": {"kind": "prefix"},
     "dual": {"kind": "dual"},
+    "dkv": {"kind": "dkv", "refresh_every": 3},
     "entropy": {"kind": "entropy", "tau": 2.8, "recent": 5},
     "entropy-all": {
         "kind": "entropy",
@@ -39,6 +40,10 @@ COMMITS = {
     "random": {"kind": "top_k", "steps": 9, "remasking": "random"},
     "threshold": {"kind": "threshold", "tau": 0.3},
     "factor": {"kind": "factor", "f": 1.6},
+    "eb": {"kind": "eb", "gamma": 2.0},
+    "local-leap": {"kind": "local_leap", "tau": 0.3, "relaxed": 0.1},
+    "klass": {"kind": "klass", "tau": 0.1, "epsilon": 0.5, "history": 1},
+    "credit": {"kind": "credit", "tau": 0.3},
 }
 SHIFTS = pytest.mark.parametrize("shift", [0, 1], ids=["llada", "dream"])
 

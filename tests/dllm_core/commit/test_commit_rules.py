@@ -1,14 +1,22 @@
 """Hand-made planes in which each rule's own path must fire."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dllm_core.canvas import Canvas
+from dllm_core.commit.credit import Credit
+from dllm_core.commit.eb import EntropyBounded
 from dllm_core.commit.factor import Factor
+from dllm_core.commit.klass import Klass
+from dllm_core.commit.local_leap import LocalLeap, LocalLeapConfig
+from dllm_core.commit.memory import SpanMemory
 from dllm_core.commit.threshold import Threshold
 from dllm_core.commit.top_k import TopK
+from dllm_core.models.base import ModelShape
 from dllm_core.signals import Signals
 from tests.fakes import EOS, MASK, tiny_model
 
@@ -149,3 +157,102 @@ def test_top_k_takes_only_positions_that_were_read():
     policy.attach(canvas, tiny_model().shape)
     got = policy.choose(canvas, signals) & signals.read
     assert got[0].nonzero()[:, 0].tolist() == [1, 3]
+
+
+def test_local_leap_asks_less_near_an_anchor_and_an_anchor_outside_the_block_is_none():
+    canvas, signals = plane([0.8, 0.8, 0.8, 0.9, 0.74, 0.75, 0.8, 0.99], block=7)
+    assert chosen(LocalLeap(0.9, 0.75, 2), canvas, signals) == [1, 2, 3, 5]  # 6 is too far from 3, and 7 no anchor
+    assert chosen(LocalLeap(0.9, 0.75, 0), canvas, signals) == [3]
+    canvas, signals = plane([0.8] * 5)
+    assert chosen(LocalLeap(0.9, 0.75, 4), canvas, signals) == []
+
+
+def test_local_leap_refuses_to_ask_more_beside_an_anchor():
+    with pytest.raises(ValueError, match=r"relaxed is 0\.8 but tau 0\.7"):
+        LocalLeapConfig(tau=0.7, relaxed=0.8)
+
+
+def entropies(values: list[float], confidence: list[float] | None = None) -> tuple[Canvas, Signals]:
+    canvas, signals = plane(confidence or [0.9 - i / 100 for i in range(len(values))])
+    signals.entropy[:] = torch.tensor([values])
+    return canvas, signals
+
+
+def test_entropy_bound_takes_the_longest_prefix_whose_entropies_without_the_largest_stay_below_it():
+    canvas, signals = entropies([0.1, 0.3, 0.1, 0.2, 0.0])  # sums less the largest: 0, 0.1, 0.2, 0.4, 0.4
+    assert chosen(EntropyBounded(0.25, "confidence"), canvas, signals) == [0, 1, 2]
+    assert chosen(EntropyBounded(0.0, "confidence"), canvas, signals) == [0]
+    assert chosen(EntropyBounded(9.0, "confidence"), canvas, signals) == [0, 1, 2, 3, 4]
+    assert chosen(EntropyBounded(0.25, "entropy"), canvas, signals) == [0, 2, 3, 4]  # 0, 0.1, 0.1, then 0.2: 0.2
+
+
+def test_entropy_bound_goes_past_a_position_that_could_not_be_read():
+    canvas, signals = entropies([0.0, 0.1, 0.1], [0.9, float("nan"), 0.8])
+    assert chosen(EntropyBounded(0.25, "confidence"), canvas, signals) == [0, 2]
+
+
+def test_span_memory_knows_only_what_was_written_for_the_same_position_and_request():
+    canvas, _ = plane([0.5] * 8)
+    memory = SpanMemory(canvas, 4, 3)
+    slot, position = torch.tensor([0, 0]), torch.tensor([2, 3])
+    assert memory.read(slot, position)[1].tolist() == [False, False]
+    memory.write(slot[:1], position[:1], torch.ones(1, 3))
+    assert memory.read(slot, position)[1].tolist() == [True, False]
+    assert memory.read(slot[:1], torch.tensor([6]))[1].tolist() == [False]  # same column, another position
+    memory.reset(torch.tensor([True]))
+    assert memory.read(slot, position)[1].tolist() == [False, False]
+
+
+def shape_of(vocab: int) -> ModelShape:
+    return ModelShape(1, 1, 1, 1, 1, vocab=vocab, intermediate=1, max_positions=8)
+
+
+def look(policy, canvas: Canvas, *rows: list[float]) -> torch.Tensor:
+    """The policy sees one distribution for each of the first positions; what it makes of them."""
+    position = torch.arange(len(rows))
+    logits = torch.tensor(rows).log()
+    return policy.adjust(canvas, torch.zeros_like(position), position, logits).softmax(-1)
+
+
+def test_klass_waits_until_a_sure_position_has_stopped_moving():
+    canvas, signals = plane([0.9, 0.9, 0.5])
+    policy = Klass(0.6, 0.01, 2, block_length=4)
+    policy.attach(canvas, shape_of(3))
+    still, other, unsure = [0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.5, 0.5, 0.0]
+    seen = []
+    for moving in (still, still, still, other, other, other):
+        look(policy, canvas, still, moving, unsure)
+        seen.append(chosen(policy, canvas, signals))
+    assert seen == [[], [], [0, 1], [0], [0], [0, 1]]  # the third is calm as well, but not sure
+    policy.reset(torch.tensor([True]))
+    assert chosen(policy, canvas, signals) == []
+
+
+def test_klass_measures_kl_from_the_distribution_before_to_the_one_now():
+    canvas, signals = plane([0.9])
+    before, now = [0.8, 0.2, 0.0], [0.6, 0.4, 0.0]
+    kl = 0.6 * math.log(0.6 / 0.8) + 0.4 * math.log(0.4 / 0.2)
+    for epsilon, expected in ((kl * 0.999, []), (kl * 1.001, [0])):
+        policy = Klass(0.6, epsilon, 1, block_length=4)
+        policy.attach(canvas, shape_of(3))
+        look(policy, canvas, before)
+        look(policy, canvas, now)
+        assert chosen(policy, canvas, signals) == expected
+
+
+def test_credit_grows_with_each_step_and_decays_when_another_token_leads():
+    """beta 0.5, gamma 1, alpha 1: z' = z + log(1 + C), so p' is proportional to p (1 + C)."""
+    canvas, _ = plane([0.9])
+    policy = Credit(0.9, 1.0, 0.5, 1.0, block_length=4)
+    policy.attach(canvas, shape_of(2))
+    for p, credit in (((0.6, 0.4), (0.6, 0.0)), ((0.6, 0.4), (0.9, 0.0)), ((0.3, 0.7), (0.45, 0.7))):
+        expected = torch.tensor(p) * (1 + torch.tensor(credit))
+        torch.testing.assert_close(look(policy, canvas, list(p))[0], expected / expected.sum())
+
+
+def test_credit_of_weight_zero_leaves_the_logits_as_they_are():
+    canvas, _ = plane([0.9])
+    policy = Credit(0.9, 0.0, 0.8, 0.2, block_length=4)
+    policy.attach(canvas, shape_of(2))
+    for _ in range(3):
+        torch.testing.assert_close(look(policy, canvas, [0.6, 0.4])[0], torch.tensor([0.6, 0.4]))

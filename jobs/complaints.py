@@ -72,8 +72,11 @@ class Complaints:
         listed = ", ".join(dict.fromkeys(members))
         if name in self.kinds and value is not None:
             legal = list(self.kinds[name])
-            kind = value if value in legal else legal[0]
-            return f"{name}: {value!r} stands where settings belong; say {{kind: {kind}}}, kinds: {', '.join(legal)}"
+            kind = next((word for word in re.findall(r"\w+", str(value)) if word in legal), legal[0])
+            return (
+                f"{name}: {value!r} stands where settings belong; say {{kind: {kind}}} in a job file, "
+                f"--{name}.kind {kind} on the command line; kinds: {', '.join(legal)}"
+            )
         if value is None:
             needed = any(s.name.startswith(f"{name}.") and not s.default and not s.group for s in self.settings)
             settings_of = f"its settings{f' ({listed})' if listed else ''}"

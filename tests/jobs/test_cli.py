@@ -106,8 +106,10 @@ WRONG_FLAGS = {
     "--input.overrides sed=s": "input.overrides.sed: no such setting; did you mean seed?; input.overrides has "
     "max_new_tokens, temperature, top_p, seed",
     "--decode foo": "--decode: holds other settings; write --decode.NAME VALUE",
-    "--decode.commit factor": "decode.commit: 'factor' stands where settings belong; say {kind: factor}, kinds: "
-    f"{COMMITS}",
+    "--decode.commit factor": "decode.commit: 'factor' stands where settings belong; say {kind: factor} in a job file, "
+    f"--decode.commit.kind factor on the command line; kinds: {COMMITS}",
+    "--decode.commit {kind:top_k}": "decode.commit: '{kind:top_k}' stands where settings belong; say {kind: top_k} in "
+    f"a job file, --decode.commit.kind top_k on the command line; kinds: {COMMITS}",
     "oops": "oops: a value without a flag; settings are given as --name value",
     "--model.device tpu": "model.device: Input should be 'cuda' or 'cpu', got 'tpu'",
     "--decode.n 2": "decode: n is 2 but temperature is 0: all samples of a prompt would be the same",

@@ -28,6 +28,7 @@ class Forecast:
     weight_bytes: int
     kv_bytes: int
     logit_bytes: int  # held at once, fp32
+    policy_bytes: int  # that the commit policy keeps between steps
     sampled: int  # rows looked at
     lengths: list[int]  # prompt tokens of those that could be read
     too_long: list[int]  # prompt tokens of those that no slot has room for
@@ -51,6 +52,8 @@ def forecast(prospect: Prospect) -> Forecast:
                 refused[prompt.error] += 1
     reader.close()
     open_positions = config.engine.slots * config.decode.block_length
+    distributions = open_positions * model.shape.vocab * bytes_of("float32")
+    commit = config.decode.commit.build(config.decode.block_length)
     return Forecast(
         files=len(prospect.listing.files),
         rows=prospect.plan.rows,
@@ -62,7 +65,8 @@ def forecast(prospect: Prospect) -> Forecast:
         positions=held.cells,
         weight_bytes=model.weight_bytes(config.model.dtype),
         kv_bytes=held.cells * bytes_per_cell(model.shape, dtype_of(config.model.dtype)),
-        logit_bytes=min(open_positions * model.shape.vocab * bytes_of("float32"), CHUNK_BYTES),
+        logit_bytes=min(distributions, CHUNK_BYTES),
+        policy_bytes=distributions if commit.keeps_distributions else 0,
         sampled=sampled,
         lengths=lengths,
         too_long=too_long,

@@ -22,13 +22,14 @@ REASONS = 8  # shown, at most
 
 def plan_text(found: Forecast) -> str:
     resumed = "  (begun already: what is finished is kept)" if found.begun else ""
+    kept = f", {size(found.policy_bytes)} kept by the commit policy" if found.policy_bytes else ""
     per_row = f", {found.samples} answers each" if found.samples > 1 else ""
     lines = [
         f"input    {counted(found.rows, 'row')} in {counted(found.files, 'file')}{per_row}",
         f"shards   {found.shards:,} on {counted(found.workers, 'worker')}{resumed}",
         f"slots    {found.slots} of up to {counted(found.width, 'position')}; {found.positions:,} in all",
         f"memory   per worker {size(found.weight_bytes)} weights, {size(found.kv_bytes)} keys and values, "
-        f"{size(found.logit_bytes)} logits",
+        f"{size(found.logit_bytes)} logits{kept}",
     ]
     if found.sampled:
         failed = len(found.too_long) + sum(found.refused.values())

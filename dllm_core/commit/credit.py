@@ -19,6 +19,7 @@ from dllm_core.models.base import ModelShape
 
 
 class Credit(Threshold):
+    keeps_distributions: ClassVar[bool] = True
     adjusts_logits: ClassVar[bool] = True
 
     def __init__(self, tau: float, alpha: float, beta: float, gamma: float, block_length: int) -> None:

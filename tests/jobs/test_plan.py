@@ -1,10 +1,13 @@
 """What is shown of a job before it runs."""
 
+import json
+
 import pytest
 
 from cluster.forecast import forecast
 from cluster.prospect import examine
 from jobs.plan import REASONS, plan_text
+from tests.conftest import TINY_LLADA
 from tests.fakes_cluster import job_config, write_prompts
 
 
@@ -39,3 +42,13 @@ def test_one_thing_is_not_several(shown):
     lines = shown(["a"])
     assert lines[0].split() == ["input", "1", "row", "in", "1", "file"]
     assert lines[1].split() == ["shards", "1", "on", "1", "worker"]
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("klass", True), ("credit", True), ("threshold", False)])
+def test_what_a_commit_policy_keeps_is_part_of_the_memory(tmp_path, kind, kept):
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", ["a"]), decode__commit={"kind": kind})
+    found = forecast(examine(config))
+    vocabulary = json.loads((TINY_LLADA / "config.json").read_text())["embedding_size"]
+    distributions = config.engine.slots * config.decode.block_length * vocabulary * 4
+    assert found.policy_bytes == (distributions if kept else 0)
+    assert ("kept by the commit policy" in plan_text(found)) == kept

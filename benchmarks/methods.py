@@ -1,0 +1,115 @@
+"""How methods compare on the bundled model's held-out problems: exact match, tokens per forward, positions computed.
+
+    python -m benchmarks.methods --caches none dual entropy --commits threshold --rows 2400
+
+Each line is one cache x commit, all rows at 32 slots, in this one run. Beside accuracy stands its difference to the
+first cache of the list under the same commit rule: the mean of the paired differences and its 95 % interval (normal
+approximation), in points. tokens/s is one run, not a median: benchmarks.engine measures speed.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import torch
+
+from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
+from dllm_core.engine import Engine
+from dllm_core.request import Request
+from jobs.evaluate import exact_match
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+COMMITS: dict[str, dict[str, Any]] = {
+    "top_k": {"kind": "top_k"},
+    "threshold": {"kind": "threshold", "tau": 0.9},
+    "threshold-0.5": {"kind": "threshold", "tau": 0.5},
+    "factor": {"kind": "factor", "f": 1.0},
+    "eb": {"kind": "eb"},
+    "eb-0.1": {"kind": "eb", "gamma": 0.1},
+    "local_leap": {"kind": "local_leap"},
+    "klass": {"kind": "klass"},
+    "credit": {"kind": "credit"},
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    right: list[bool]
+    tokens: int
+    forwards: int
+    full_passes: int
+    positions: float  # computed, per answer token
+    seconds: float
+
+
+def run(cache: dict[str, Any], commit: str, dtype: str, rows: list[dict[str, str]], threads: int) -> Outcome:
+    model = ModelConfig(path=str(EXAMPLES / "tiny-llada"), dtype=dtype, device="cpu")
+    decode = DecodeConfig(cache=cache, commit=COMMITS[commit], block_length=32)
+    engine = Engine.from_config(model, decode, EngineConfig(slots=32, width=512, threads=threads))
+    chats = [engine.codec.encode_chat([{"role": "user", "content": row["prompt"]}]) for row in rows]
+    requests = [Request(str(i), chat, 160) for i, chat in enumerate(chats)]
+    began = time.perf_counter()
+    done = engine.generate(requests)
+    seconds = time.perf_counter() - began
+    tokens = sum(len(d.tokens) for d in done)
+    return Outcome(
+        right=[exact_match([d.text], [row["answer"]])[0].right == 1 for d, row in zip(done, rows, strict=True)],
+        tokens=tokens,
+        forwards=sum(d.forwards for d in done),
+        full_passes=sum(d.full_passes for d in done),
+        positions=sum(d.rows_computed for d in done) / tokens,
+        seconds=seconds,
+    )
+
+
+def difference(ours: list[bool], theirs: list[bool]) -> str:
+    """Mean of paired differences and the ends of its 95 % interval, points."""
+    each = [100.0 * (a - b) for a, b in zip(ours, theirs, strict=True)]
+    mean, half = statistics.mean(each), 1.96 * statistics.stdev(each) / math.sqrt(len(each))
+    return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
+
+
+def cache_of(text: str) -> dict[str, Any]:
+    """`dual`, or with settings: `entropy,tau=0.5,recent=16`."""
+    kind, *settings = text.split(",")
+    pairs = (setting.split("=", 1) for setting in settings)
+    return {"kind": kind} | {name: json.loads(value) if value[0] in "0123456789tfn" else value for name, value in pairs}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--caches", nargs="+", default=["none", "prefix", "dual", "dkv", "entropy"], help=cache_of.__doc__
+    )
+    parser.add_argument("--commits", nargs="+", default=["top_k", "threshold", "factor"], choices=list(COMMITS))
+    parser.add_argument("--rows", type=int, default=2400)
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    arguments = parser.parse_args()
+    rows = pq.read_table(EXAMPLES / "held_out.parquet").to_pylist()[: arguments.rows]
+    print(
+        f"tiny model, {len(rows)} held-out problems, {arguments.dtype}, 32 slots, block 32, torch {torch.__version__}"
+    )
+    print(f"{'cache':24} {'commit':14} {'exact':>6} {'against ' + arguments.caches[0]:23} {'TPF':>6} {'full':>5} "
+          f"{'positions/token':>15} {'tokens/s':>8}")  # fmt: skip
+    for commit in arguments.commits:
+        first: Outcome | None = None
+        for cache in arguments.caches:
+            got = run(cache_of(cache), commit, arguments.dtype, rows, arguments.threads)
+            first = first or got
+            print(
+                f"{cache:24} {commit:14} {sum(got.right) / len(rows):6.1%} {difference(got.right, first.right):23} "
+                f"{got.tokens / got.forwards:6.2f} {got.full_passes / got.forwards:5.0%} {got.positions:15.1f} "
+                f"{got.tokens / got.seconds:8.0f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

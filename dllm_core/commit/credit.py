@@ -13,18 +13,18 @@ from torch import Tensor
 
 from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
-from dllm_core.commit.memory import SpanMemory
-from dllm_core.commit.threshold import Threshold
+from dllm_core.commit.base import CommitPolicy
 from dllm_core.models.base import ModelShape
+from dllm_core.signals import Signals
+from dllm_core.span_memory import SpanMemory
 
 
-class Credit(Threshold):
+class Credit(CommitPolicy):
     keeps_distributions: ClassVar[bool] = True
     adjusts_logits: ClassVar[bool] = True
 
     def __init__(self, tau: float, alpha: float, beta: float, gamma: float, block_length: int) -> None:
-        super().__init__(tau)
-        self.alpha, self.beta, self.gamma, self.block_length = alpha, beta, gamma, block_length
+        self.tau, self.alpha, self.beta, self.gamma, self.block_length = tau, alpha, beta, gamma, block_length
 
     def attach(self, canvas: Canvas, shape: ModelShape) -> None:
         self.credit = SpanMemory(canvas, self.block_length, shape.vocab)
@@ -39,6 +39,9 @@ class Credit(Threshold):
         credit.scatter_add_(1, token[:, None], top[:, None] ** self.gamma)
         self.credit.write(slot, position, credit)
         return logits + (self.alpha * credit.log1p()).to(logits.dtype)
+
+    def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
+        return canvas.open & (signals.confidence >= self.tau)
 
 
 class CreditConfig(Config):

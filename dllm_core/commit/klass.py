@@ -14,9 +14,9 @@ from torch import Tensor
 from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
 from dllm_core.commit.base import CommitPolicy
-from dllm_core.commit.memory import SpanMemory
 from dllm_core.models.base import ModelShape
 from dllm_core.signals import Signals
+from dllm_core.span_memory import SpanMemory
 
 
 class Klass(CommitPolicy):

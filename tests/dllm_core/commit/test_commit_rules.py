@@ -13,11 +13,11 @@ from dllm_core.commit.eb import EntropyBounded
 from dllm_core.commit.factor import Factor
 from dllm_core.commit.klass import Klass
 from dllm_core.commit.local_leap import LocalLeap, LocalLeapConfig
-from dllm_core.commit.memory import SpanMemory
 from dllm_core.commit.threshold import Threshold
 from dllm_core.commit.top_k import TopK
 from dllm_core.models.base import ModelShape
 from dllm_core.signals import Signals
+from dllm_core.span_memory import SpanMemory
 from tests.fakes import EOS, MASK, tiny_model
 
 

@@ -38,7 +38,7 @@ class Credit(CommitPolicy):
         top, token = logits.float().softmax(-1).max(-1)
         credit.scatter_add_(1, token[:, None], top[:, None] ** self.gamma)
         self.credit.write(slot, position, credit)
-        return logits + (self.alpha * credit.log1p()).to(logits.dtype)
+        return logits.float() + self.alpha * credit.log1p()  # in bf16 most of the bonus would be rounded away
 
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
         return canvas.open & (signals.confidence >= self.tau)

@@ -250,6 +250,15 @@ def test_credit_grows_with_each_step_and_decays_when_another_token_leads():
         torch.testing.assert_close(look(policy, canvas, list(p))[0], expected / expected.sum())
 
 
+def test_credit_is_not_rounded_to_the_dtype_of_the_logits():
+    canvas, _ = plane([0.9])
+    policy = Credit(0.9, 0.1, 0.8, 0.2, block_length=4)
+    policy.attach(canvas, shape_of(2))
+    logits = torch.tensor([[30.0, 28.0]], dtype=torch.bfloat16)  # neighbours of 30 are 0.125 away
+    position = torch.zeros(1, dtype=torch.long)
+    assert 30.05 < policy.adjust(canvas, position, position, logits)[0, 0] < 30.1  # 30 + 0.1 log 2
+
+
 def test_credit_of_weight_zero_leaves_the_logits_as_they_are():
     canvas, _ = plane([0.9])
     policy = Credit(0.9, 0.0, 0.8, 0.2, block_length=4)

@@ -19,17 +19,15 @@ from typing import Any
 import pyarrow.parquet as pq
 import torch
 
+from benchmarks.engine import COMMITS as USUAL
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 from dllm_core.engine import Engine
 from dllm_core.request import Request
 from jobs.evaluate import exact_match
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-COMMITS: dict[str, dict[str, Any]] = {
-    "top_k": {"kind": "top_k"},
-    "threshold": {"kind": "threshold", "tau": 0.9},
+COMMITS: dict[str, dict[str, Any]] = USUAL | {
     "threshold-0.5": {"kind": "threshold", "tau": 0.5},
-    "factor": {"kind": "factor", "f": 1.0},
     "eb": {"kind": "eb"},
     "eb-0.1": {"kind": "eb", "gamma": 0.1},
     "local_leap": {"kind": "local_leap"},

@@ -62,10 +62,11 @@ class EntropyCache(CachePolicy):
 
     def observe(self, canvas: Canvas, signals: Signals, changed: Tensor) -> None:
         self.partial = torch.where(self.refreshes(canvas), 0, self.partial + 1)
-        unsure = signals.entropy.masked_fill(~changed, float("-inf")).amax(1)
-        self.entropy = torch.where(changed.any(1), unsure, self.entropy)
+        decoded = changed & canvas.masked  # what is masked again, or rewritten, was no hole
+        unsure = signals.entropy.masked_fill(~decoded, float("-inf")).amax(1)
+        self.entropy = torch.where(decoded.any(1), unsure, self.entropy)
         doubt = ((1 - signals.confidence.clamp(0, 1)) * 2**20).long()
-        self.order = torch.where(changed, (canvas.age[:, None] << 42) + (doubt << 20) + canvas.position, self.order)
+        self.order = torch.where(decoded, (canvas.age[:, None] << 42) + (doubt << 20) + canvas.position, self.order)
 
 
 class EntropyCacheConfig(Config):

@@ -127,6 +127,18 @@ def test_a_cache_that_recomputes_everything_equals_no_cache_and_below_that_it_do
     assert tokens(cache, 16) != tokens("none", 16)
 
 
+@SHIFTS
+def test_a_delayed_cache_that_refreshes_at_every_step_equals_no_cache_and_one_that_does_not_differs(shift):
+    model, requests = tiny_model(shift), some_requests(12, seed=7, shift=shift)
+
+    def done(cache: dict) -> list[tuple]:
+        settings = DecodeConfig(cache=cache, commit=COMMITS["one-a-step"], block_length=16, stop_at_eos=False)
+        return [facts(d) for d in engine_of(model, settings).generate(requests)]
+
+    assert done({"kind": "dkv", "refresh_every": 1}) == done({"kind": "none"})
+    assert [t for t, *_ in done({"kind": "dkv", "refresh_every": 16})] != [t for t, *_ in done({"kind": "none"})]
+
+
 @pytest.mark.parametrize("commit", COMMITS)
 @pytest.mark.parametrize("cache", CACHES)
 def test_every_live_slot_commits_at_least_one_token_per_forward(cache, commit):

@@ -101,6 +101,14 @@ def test_a_token_that_is_masked_again_makes_room_for_an_older_one():
     assert planned(cache, canvas) == [[2, 3, 4, 5]]  # 2 as the latest token, the rest as masks
 
 
+def test_masking_a_token_again_decodes_nothing_and_leaves_the_entropy_as_it_was():
+    cache, canvas = policy(), canvas_of()
+    cache.attach(canvas, SHAPE)
+    decode(cache, canvas, {2: (0.9, 0.2)})
+    decode(cache, canvas, {2: (0.1, 9.0), 3: (0.9, 0.3)})  # 2 holds a token already
+    assert cache.entropy.tolist() == pytest.approx([0.3])
+
+
 def test_options_all_masks_a_new_block_and_a_bound_on_partial_steps():
     every, block, bound = policy(mask_scope="all"), policy(refresh_on_block=True), policy(max_partial_steps=1)
     seen = []

@@ -19,7 +19,7 @@ CANVASES = (64, 96, 128, 160, 192, 224, 264)  # positions; static shapes, so tha
 TOKENS_PER_STEP = 4096
 COPYING_STEPS = 1000  # the first steps see only families whose answers copy the prompt, on canvases of at most
 SHORT = 128  # this many positions: nothing else is learned before copying is, and there it is learned soonest
-PRACTICE_SHARE = 0.4  # of the examples after that are exercises, sums twice as often as the rest
+PRACTICE_SHARE = 0.4  # of the examples after that are exercises, those with numbers twice as often as the rest
 BLOCKS = (16, 32, 32, 32, 64)  # block lengths seen in training
 SUFFIX_WEIGHT = 0.05  # weight of masked tokens right of the block, whose entropy is high whatever the model knows
 
@@ -60,7 +60,7 @@ def batches(
     """From step `start` on: canvas [b, T], target [b, T] and loss weight [b, T]; each batch has one of the widths."""
     rng, waiting, step = Random(1000 + start), {width: [] for width in CANVASES}, start
     copying = encoded(tokenizer, 1000 + start, COPYING)
-    practice = encoded(tokenizer, 3000 + start, ("sums", *PRACTICE))
+    practice = encoded(tokenizer, 3000 + start, ("sums", "count", "order", *PRACTICE))
     everything = encoded(tokenizer, 2000 + start, tuple(FAMILIES))
     while True:
         practising = rng.random() < PRACTICE_SHARE

@@ -41,7 +41,7 @@ def compare(rng: Random, held_out: bool) -> Problem:
     rng.shuffle(facts)
     return (
         f"{' '.join(facts)} How many more {thing} does {a} have than {b}?",
-        f"{a} has {x}. {b} has {y}. {x} - {y} = {x - y}. {a} has {x - y} more {thing} than {b}. The answer is {x - y}.",
+        f"{' '.join(facts)} {x} - {y} = {x - y}. {a} has {x - y} more {thing} than {b}. The answer is {x - y}.",
     )
 
 

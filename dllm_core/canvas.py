@@ -134,10 +134,13 @@ class Canvas:
         return self.live & ~self.hold & done
 
     def reach(self, slot: Tensor, position: Tensor) -> Tensor:
-        """[N] how far a row sees: all of its slot, or to the end of its own block."""
+        """[N] how far a row sees: the last position of its slot that exists, or the end of its own block."""
+        end = self.end
+        if self.keys is not None:
+            end = torch.where(self.valid, self.position + 1, 0).amax(1)
         if not self.causal:
-            return self.end[slot]
-        return torch.minimum((position // self.causal + 1) * self.causal, self.end[slot])
+            return end[slot]
+        return torch.minimum((position // self.causal + 1) * self.causal, end[slot])
 
     def cell(self, position: Tensor) -> Tensor:
         """position [B, W] -> store cells; positions off the slot are clamped into it."""

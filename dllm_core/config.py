@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from dllm_core.cache import CacheConfig, DualCacheConfig
 from dllm_core.closed import Config
 from dllm_core.commit import CommitConfig, ThresholdConfig
+from dllm_core.frontier import BlockFrontierConfig, FrontierConfig
 
 
 class ModelConfig(Config):
@@ -24,6 +25,9 @@ class ModelConfig(Config):
 class DecodeConfig(Config):
     cache: CacheConfig = Field(default_factory=DualCacheConfig, description="which positions are recomputed")
     commit: CommitConfig = Field(default_factory=ThresholdConfig, description="which positions are fixed")
+    frontier: FrontierConfig = Field(
+        default_factory=BlockFrontierConfig, description="where tokens may be fixed now, and which positions exist"
+    )
     block_length: int = Field(default=32, ge=1, description="tokens per semi-autoregressive block")
     max_new_tokens: int = Field(default=256, ge=1, description="generated positions per answer")
     temperature: float = Field(default=0.0, ge=0, description="0 takes the likeliest token")
@@ -42,6 +46,18 @@ class DecodeConfig(Config):
     stop_at_eos: bool = Field(
         default=True, description="end at the first EOS; false decodes every position, as papers do"
     )
+
+    @model_validator(mode="after")
+    def the_span_stands_still_for_those_who_need_it(self) -> Self:
+        if not self.frontier.build(self.block_length).fixed:
+            for part, policy in (("cache", self.cache.build()), ("commit", self.commit.build(self.block_length))):
+                if policy.needs_fixed_span:
+                    kind = getattr(self, part).kind
+                    raise ValueError(
+                        f"{part} {kind!r} as set here counts from the start of a block, and under frontier "
+                        f"{self.frontier.kind!r} the span moves with every token; use frontier 'block'"
+                    )
+        return self
 
     @model_validator(mode="after")
     def stop_strings_are_text(self) -> Self:

@@ -13,7 +13,6 @@ from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 from dllm_core.decode import Method, decode
 from dllm_core.desk import Desk
 from dllm_core.errors import EngineError, PromptTooLong
-from dllm_core.frontier import BlockFrontier
 from dllm_core.models.base import Model
 from dllm_core.models.load import load
 from dllm_core.pool import Pool, Source, Waiting
@@ -44,7 +43,7 @@ class Engine:
         held = capacity(model.shape, dtype, sizes, guided=config.guidance > 0)
         self.width, self.cells = held.width, held.cells
         self.method = Method(
-            config.cache.build(), config.commit.build(config.block_length), BlockFrontier(config.block_length)
+            config.cache.build(), config.commit.build(config.block_length), config.frontier.build(config.block_length)
         )
         cache = self.method.cache
         self.store = LayerStore(model.shape, self.cells, dtype, device, cache.keeps_hidden, cache.keeps_plain_keys)

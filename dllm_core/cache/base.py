@@ -25,7 +25,7 @@ class CachePolicy(ABC):
     keeps_hidden: ClassVar[bool] = False  # True: the store keeps each layer's input
     keeps_plain_keys: ClassVar[bool] = False  # True: keys without rotary phase can be asked for
     moves_rows: ClassVar[bool] = False  # True: `before_write`, `reselect` or `rejoin` is overridden
-    needs_fixed_span: ClassVar[bool] = False  # True: refreshes when the span moves, so a sliding frontier is refused
+    needs_fixed_span: bool = False  # True: counts from the start of a span, so a sliding frontier is refused
 
     @abstractmethod
     def plan(self, canvas: Canvas) -> Tensor:

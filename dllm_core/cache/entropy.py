@@ -30,6 +30,7 @@ class EntropyCache(CachePolicy):
     ) -> None:
         self.tau, self.recent, self.mask_scope = tau, recent, mask_scope
         self.refresh_on_block, self.max_partial_steps = refresh_on_block, max_partial_steps
+        self.needs_fixed_span = refresh_on_block
 
     def attach(self, canvas: Canvas, shape: ModelShape) -> None:
         self.entropy = torch.full_like(canvas.temperature, float("inf"))

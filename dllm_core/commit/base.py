@@ -23,6 +23,7 @@ class CommitPolicy(ABC):
     """
 
     needs_margin: bool = False  # True: `signals.margin` is filled
+    needs_fixed_span: bool = False  # True: counts from the start of a span, so a sliding frontier is refused
     keeps_distributions: ClassVar[bool] = False  # True: fp32 over the vocabulary is kept for each open position
     adjusts_logits: ClassVar[bool] = False  # True: `adjust` is overridden, so head and signals cannot be fused
 

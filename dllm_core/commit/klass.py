@@ -20,6 +20,7 @@ from dllm_core.span_memory import SpanMemory
 
 
 class Klass(CommitPolicy):
+    needs_fixed_span = True  # memory is for one block
     keeps_distributions: ClassVar[bool] = True
     adjusts_logits: ClassVar[bool] = True  # looks at them and leaves them as they are
     calm: Tensor  # [B, T] int64 how many values of d in a row were below epsilon

@@ -22,6 +22,7 @@ from dllm_core.signals import Signals
 from kernels.noise import uniform
 
 Remasking = Literal["low_confidence", "margin", "entropy", "random"]
+ONE_A_STEP = 4096  # more than an answer is long: one token in each step
 REMASKING_STREAM = 1  # keeps this noise apart from the sampler's, which is stream 0
 
 
@@ -29,6 +30,7 @@ class TopK(CommitPolicy):
     def __init__(self, steps: int, remasking: Remasking = "low_confidence") -> None:
         self.steps, self.remasking = steps, remasking
         self.needs_margin = remasking == "margin"  # only this order pays for it
+        self.needs_fixed_span = steps < ONE_A_STEP
 
     def attach(self, canvas: Canvas, shape: ModelShape) -> None:
         self.holes = torch.zeros_like(canvas.end)  # [B] masks of the span when it began
@@ -62,7 +64,9 @@ class TopK(CommitPolicy):
 
 class TopKConfig(Config):
     kind: Literal["top_k"] = "top_k"
-    steps: int = Field(default=4096, ge=1, description="forwards per answer; from its length on, one token in each")
+    steps: int = Field(
+        default=ONE_A_STEP, ge=1, description="forwards per answer; from its length on, one token in each"
+    )
     remasking: Remasking = Field(default="low_confidence", description="which positions are fixed first")
 
     def build(self, block_length: int) -> TopK:

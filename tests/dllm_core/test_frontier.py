@@ -1,7 +1,11 @@
+import pytest
 import torch
 
 from dllm_core.canvas import Canvas
-from dllm_core.frontier import BlockFrontier
+from dllm_core.config import DecodeConfig
+from dllm_core.frontier.block import BlockFrontier
+from dllm_core.frontier.dpad import DpadFrontier
+from dllm_core.frontier.sliding import SlidingFrontier
 from tests.fakes import EOS, MASK
 
 
@@ -41,3 +45,41 @@ def test_a_held_span_stays_until_it_is_let_go_or_its_time_is_up():
         canvas.move(torch.tensor([11]), torch.tensor([19]))
         seen.append((canvas.start.item(), canvas.step.item()))
     assert seen == [(3, 1), (3, 2), (11, 0), (11, 1)]
+
+
+def test_a_sliding_span_ends_with_the_widths_mask_and_holds_what_was_decided_between():
+    canvas = canvas_of([[], [3, 5, 6], list(range(3, 18)), list(range(3, 20))], prompt=[3] * 4, end=[20] * 4)
+    start, stop = SlidingFrontier(4).span(canvas)
+    assert list(zip(start.tolist(), stop.tolist(), strict=True)) == [(3, 7), (4, 10), (18, 20), (0, 0)]
+
+
+def test_a_sliding_frontier_refuses_what_counts_from_the_start_of_a_block():
+    sliding = {"kind": "sliding"}
+    DecodeConfig(cache={"kind": "entropy"}, commit={"kind": "top_k"}, frontier=sliding)
+    for wrong in (
+        {"cache": {"kind": "dual"}},
+        {"cache": {"kind": "entropy", "refresh_on_block": True}},
+        {"cache": {"kind": "none"}, "commit": {"kind": "top_k", "steps": 64}},
+        {"cache": {"kind": "none"}, "commit": {"kind": "klass"}},
+    ):
+        with pytest.raises(ValueError, match="counts from the start of a block"):
+            DecodeConfig(frontier=sliding, **wrong)
+
+
+def test_dpad_keeps_what_is_known_and_the_block_and_ever_fewer_masks_right_of_it():
+    """200 slots differ in their seed. At distance d a mask stays with probability 2 phi(4 d / 16)."""
+    canvas = Canvas.empty(200, 40, MASK, (EOS,))
+    canvas.prompt_end, canvas.end, canvas.seed = canvas.end + 3, canvas.end + 39, torch.arange(200)
+    canvas.token[:, 30] = 1  # decided out of turn
+    frontier = DpadFrontier(8, window=16, k_sigma=4.0, scale=2.0)
+    canvas.move(*frontier.span(canvas))
+    keys = frontier.keys(canvas)
+    share = keys.float().mean(0)
+    assert share[:11].min() == share[30] == 1.0
+    assert share[11].item() == pytest.approx(0.798, abs=0.1)  # 2 / sqrt(2 pi)
+    assert share[15].item() == pytest.approx(0.484, abs=0.12)  # d = 4: times exp(-1/2)
+    assert share[27:30].max() == 0.0
+    assert torch.equal(frontier.keys(canvas), keys)  # the same draw until the block is done
+    canvas.token[:, 3:11] = 1
+    canvas.move(*frontier.span(canvas))
+    assert not torch.equal(frontier.keys(canvas)[:, 19:27], keys[:, 11:19])

@@ -12,7 +12,7 @@ from dllm_core.commit.threshold import Threshold
 from dllm_core.config import DecodeConfig
 from dllm_core.decode import with_progress
 from dllm_core.errors import EngineError
-from dllm_core.frontier import BlockFrontier
+from dllm_core.frontier.block import BlockFrontier
 from dllm_core.models.base import ModelShape
 from dllm_core.request import Request
 from dllm_core.signals import Signals
@@ -45,6 +45,11 @@ COMMITS = {
     "klass": {"kind": "klass", "tau": 0.1, "epsilon": 0.5, "history": 1},
     "credit": {"kind": "credit", "tau": 0.3},
 }
+FRONTIERS = {
+    "sliding": {"kind": "sliding", "width": 5},
+    "dpad": {"kind": "dpad", "window": 16, "k_sigma": 3.0, "scale": 1.5},
+}
+COUNT_FROM_A_BLOCK = {"prefix", "dual", "dkv", "entropy-all"}
 SHIFTS = pytest.mark.parametrize("shift", [0, 1], ids=["llada", "dream"])
 
 
@@ -76,6 +81,51 @@ def test_batched_equals_alone_under_every_option(cache, shift, causal, more):
         slots = 2 if request.guidance else 1
         alone = engine_of(model, config(cache, "threshold", **more), slots=slots, width=request.length)
         assert facts(done) == facts(alone.generate([request])[0])
+
+
+@pytest.mark.parametrize("causal", [0, 8], ids=["bidirectional", "block-causal"])
+@SHIFTS
+@pytest.mark.parametrize("frontier", FRONTIERS)
+@pytest.mark.parametrize("cache", CACHES)
+def test_batched_equals_alone_under_every_frontier_that_a_cache_can_do(cache, frontier, shift, causal):
+    if frontier == "sliding" and cache in COUNT_FROM_A_BLOCK:
+        with pytest.raises(ValueError, match="the span moves with every token"):
+            config(cache, "threshold", frontier=FRONTIERS[frontier])
+        return
+    settings = config(cache, "threshold", frontier=FRONTIERS[frontier])
+    model, requests = tiny_model(shift, causal=causal), some_requests(9, seed=29, shift=shift)
+    together = engine_of(model, settings, slots=5).generate(requests)
+    for request, done in zip(requests, together, strict=True):
+        slots = 2 if request.guidance else 1
+        alone = engine_of(model, settings, slots=slots, width=request.length)
+        assert facts(done) == facts(alone.generate([request])[0])
+
+
+@pytest.mark.parametrize("cache", ["none", "dual", "entropy"])
+def test_dpad_that_keeps_every_mask_equals_blocks_and_one_that_drops_some_does_not(cache):
+    model, requests = tiny_model(), some_requests(12, seed=7, guided=False)
+
+    def done(frontier: dict) -> list[tuple]:
+        settings = config(cache, "one-a-step", stop_at_eos=False, frontier=frontier)
+        return [facts(d) for d in engine_of(model, settings).generate(requests)]
+
+    blocks = done({"kind": "block"})
+    assert done({"kind": "dpad", "window": 64, "k_sigma": 0.1, "scale": 3.0}) == blocks
+    some = done({"kind": "dpad", "window": 4})
+    assert [tokens for tokens, *_ in some] != [tokens for tokens, *_ in blocks]
+    assert sum(rows for *_, rows in some) < sum(rows for *_, rows in blocks)
+
+
+def test_a_sliding_window_as_wide_as_the_answer_equals_one_block():
+    model, requests = tiny_model(), some_requests(12, seed=7, guided=False)
+
+    def done(width: int) -> list[tuple]:
+        settings = config("none", "one-a-step", stop_at_eos=False, frontier={"kind": "sliding", "width": width})
+        return [facts(d) for d in engine_of(model, settings).generate(requests)]
+
+    whole = DecodeConfig(cache={"kind": "none"}, commit={"kind": "top_k"}, block_length=30, stop_at_eos=False)
+    assert done(30) == [facts(d) for d in engine_of(model, whole).generate(requests)]
+    assert done(3) != done(30)
 
 
 @pytest.mark.parametrize("cache", CACHES)

@@ -1,0 +1,16 @@
+"""The list of frontiers. A new one is a file beside these and a line here."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from dllm_core.frontier.base import Frontier
+from dllm_core.frontier.block import BlockFrontierConfig
+from dllm_core.frontier.dpad import DpadFrontierConfig
+from dllm_core.frontier.sliding import SlidingFrontierConfig
+
+FrontierConfig = Annotated[
+    BlockFrontierConfig | SlidingFrontierConfig | DpadFrontierConfig, Field(discriminator="kind")
+]
+
+__all__ = ["BlockFrontierConfig", "DpadFrontierConfig", "Frontier", "FrontierConfig", "SlidingFrontierConfig"]

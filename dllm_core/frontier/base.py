@@ -1,0 +1,30 @@
+"""A frontier answers one question: where may tokens be committed now? It is a function of the canvas alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from dllm_core.canvas import Canvas
+    from dllm_core.signals import Signals
+
+
+class Frontier(ABC):
+    """Override `span`; the other hooks change nothing unless a method needs them."""
+
+    fixed: ClassVar[bool] = True  # False: the span moves with every token, so what refreshes at a new span is refused
+
+    @abstractmethod
+    def span(self, canvas: Canvas) -> tuple[Tensor, Tensor]:
+        """start [B], stop [B] of the active span."""
+
+    def keys(self, canvas: Canvas) -> Tensor | None:
+        """[B, T] bool: positions that exist now; None = all valid ones. Holds the span and everything left of it."""
+        return None
+
+    def cut(self, canvas: Canvas, signals: Signals) -> Tensor | None:
+        """[B] a nearer `end`; None = unchanged."""
+        return None

@@ -7,7 +7,7 @@ from cluster.prospect import Prospect
 from cluster.reading.prompts import PromptBuilder
 from cluster.reading.table_io import RowReader
 from cluster.shard import Shard
-from dllm_core.capacity import bytes_per_cell
+from dllm_core.capacity import bytes_per_cell, kept_per_cell
 from dllm_core.models.load import bytes_of, dtype_of
 from dllm_core.signals import CHUNK_BYTES
 from dllm_core.text import TextCodec
@@ -28,7 +28,7 @@ class Forecast:
     weight_bytes: int
     kv_bytes: int
     logit_bytes: int  # held at once, fp32
-    policy_bytes: int  # that the commit policy keeps between steps
+    policy_bytes: int  # that cache and commit policy keep between steps
     sampled: int  # rows looked at
     lengths: list[int]  # prompt tokens of those that could be read
     too_long: list[int]  # prompt tokens of those that no slot has room for
@@ -54,6 +54,7 @@ def forecast(prospect: Prospect) -> Forecast:
     open_positions = config.engine.slots * config.decode.block_length
     distributions = open_positions * model.shape.vocab * bytes_of("float32")
     commit = config.decode.commit.build(config.decode.block_length)
+    per_cell = kept_per_cell(model.shape, dtype_of(config.model.dtype), config.decode.cache.build())
     return Forecast(
         files=len(prospect.listing.files),
         rows=prospect.plan.rows,
@@ -66,7 +67,7 @@ def forecast(prospect: Prospect) -> Forecast:
         weight_bytes=model.weight_bytes(config.model.dtype),
         kv_bytes=held.cells * bytes_per_cell(model.shape, dtype_of(config.model.dtype)),
         logit_bytes=min(distributions, CHUNK_BYTES),
-        policy_bytes=distributions if commit.keeps_distributions else 0,
+        policy_bytes=held.cells * per_cell + (distributions if commit.keeps_distributions else 0),
         sampled=sampled,
         lengths=lengths,
         too_long=too_long,

@@ -40,6 +40,7 @@ class Canvas:
     guidance: Tensor  # [B] fp32
     mask_id: int
     eos: Tensor  # [E] ids that end an answer
+    cells: int = 0  # of the store
     causal: int = 0  # block-causal models: block size, counted from position 0
     stop_at_eos: bool = True
     noise_per_step: bool = False  # sampling noise is drawn anew at each step

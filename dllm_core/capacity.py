@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
+from dllm_core.cache.base import CachePolicy
 from dllm_core.config import EngineConfig
 from dllm_core.errors import ConfigError
 from dllm_core.models.base import ModelShape
@@ -20,6 +21,13 @@ class Capacity:
 def bytes_per_cell(shape: ModelShape, dtype: torch.dtype) -> int:
     """Keys and values of one position in all layers."""
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+
+
+def kept_per_cell(shape: ModelShape, dtype: torch.dtype, cache: CachePolicy) -> int:
+    """Bytes that a cache policy keeps of one position in all layers, beside its keys and values."""
+    wide = int(cache.keeps_hidden) + int(cache.keeps_updates)
+    plain = shape.kv_heads * shape.head_dim * int(cache.keeps_plain_keys)
+    return shape.layers * (wide * shape.hidden + plain) * dtype.itemsize
 
 
 def capacity(shape: ModelShape, dtype: torch.dtype, sizes: EngineConfig, guided: bool = False) -> Capacity:

@@ -76,7 +76,7 @@ class Engine:
     def _decode(self, source: Source) -> Iterator[Completion]:
         config, sizes, model = self.config, self.sizes, self.model
         canvas = Canvas.empty(
-            sizes.slots, self.width, model.mask_id, model.eos_ids, self.device, causal=model.causal,
+            sizes.slots, self.width, model.mask_id, model.eos_ids, self.device, cells=self.cells, causal=model.causal,
             stop_at_eos=config.stop_at_eos, noise_per_step=config.noise == "step",
         )  # fmt: skip
         desk = Desk(

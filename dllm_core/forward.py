@@ -25,8 +25,8 @@ def forward(
         tap = LayerTap(i, i + 1 == len(model.layers), layer, store, canvas)
         if cache.moves_rows:
             k, v = layer.kv(x)  # [N, G, d], no rotary phase yet
-            cache.before_write(tap, rows, x, k, v)
-            store.write(i, rows, layer.rotate(k, rows.position), v, x, k)
+            old_key = cache.before_write(tap, rows, x, k, v)  # [N] bool or None
+            store.write(i, rows, layer.rotate(k, rows.position), v, x, k, old_key)
             rows, x = cache.reselect(tap, rows, x)
             q = layer.q(x)
             computed = rows.count(slots)

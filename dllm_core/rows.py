@@ -50,6 +50,10 @@ class Rows:
         mask[self.slot, self.position] = True
         return mask
 
+    def where(self, kept: Tensor) -> "Rows":
+        """The rows marked in kept [N] bool."""
+        return Rows(self.slot[kept], self.position[kept], self.cell[kept], self.reach[kept])
+
     def pick(self, plane: Tensor) -> Tensor:
         """plane [B, T, ...] -> [N, ...]."""
         return plane[self.slot, self.position]

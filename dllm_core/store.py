@@ -24,8 +24,17 @@ class LayerStore:
         self.h = torch.zeros(*kv[:2], shape.hidden, dtype=dtype, device=device) if hidden else None
         self.plain = torch.zeros_like(self.k) if plain_keys else None
 
-    def write(self, layer: int, rows: Rows, k: Tensor, v: Tensor, x: Tensor, plain: Tensor) -> None:
-        """k (rotated), v, plain [N, G, d]; x [N, D]."""
+    def write(
+        self, layer: int, rows: Rows, k: Tensor, v: Tensor, x: Tensor, plain: Tensor, old_key: Tensor | None = None
+    ) -> None:
+        """k (rotated), v, plain [N, G, d]; x [N, D]. Where old_key [N] bool is true, the stored key stays."""
+        if old_key is not None:
+            k = torch.where(old_key[:, None, None], self.k[layer][rows.cell], k)
+            plain = (
+                plain
+                if self.plain is None
+                else torch.where(old_key[:, None, None], self.plain[layer][rows.cell], plain)
+            )
         for plane, value in ((self.k, k), (self.v, v), (self.h, x), (self.plain, plain)):
             if plane is not None:
                 plane[layer].index_copy_(0, rows.cell, value)

@@ -26,6 +26,10 @@ class LayerTap:
             raise ValueError("the store keeps no hidden states; the policy must set keeps_hidden")
         return self.store.h[self.index][cell]
 
+    def values(self, cell: Tensor) -> Tensor:
+        """V of this layer as last computed for cells [...] -> [..., G, d]."""
+        return self.store.v[self.index][cell]
+
     def probs(self, q: Tensor, slot: Tensor, position: Tensor, plain: bool = False) -> Tensor:
         """Attention weights of q [n, H, d] at (slot, position) [n] over the store as it stands -> [n, H, T].
 

@@ -6,17 +6,18 @@ from pydantic import Field
 
 from dllm_core.cache.base import CachePolicy
 from dllm_core.cache.dkv import DelayedCacheConfig
+from dllm_core.cache.dllm import DllmCacheConfig
 from dllm_core.cache.dual import DualCacheConfig
 from dllm_core.cache.entropy import EntropyCacheConfig
 from dllm_core.cache.none import NoCacheConfig
 from dllm_core.cache.prefix import PrefixCacheConfig
 
 CacheConfig = Annotated[
-    NoCacheConfig | PrefixCacheConfig | DualCacheConfig | EntropyCacheConfig | DelayedCacheConfig,
+    NoCacheConfig | PrefixCacheConfig | DualCacheConfig | EntropyCacheConfig | DelayedCacheConfig | DllmCacheConfig,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
-    "CacheConfig", "CachePolicy", "DelayedCacheConfig", "DualCacheConfig", "EntropyCacheConfig", "NoCacheConfig",
-    "PrefixCacheConfig",
+    "CacheConfig", "CachePolicy", "DelayedCacheConfig", "DllmCacheConfig", "DualCacheConfig", "EntropyCacheConfig",
+    "NoCacheConfig", "PrefixCacheConfig",
 ]  # fmt: skip

@@ -24,6 +24,7 @@ class CachePolicy(ABC):
 
     keeps_hidden: ClassVar[bool] = False  # True: the store keeps each layer's input
     keeps_plain_keys: ClassVar[bool] = False  # True: keys without rotary phase can be asked for
+    keeps_updates: ClassVar[bool] = False  # True: it keeps what each layer added to each row; a plan counts the memory
     moves_rows: ClassVar[bool] = False  # True: `before_write`, `reselect` or `rejoin` is overridden
     needs_fixed_span: bool = False  # True: counts from the start of a span, so a sliding frontier is refused
 
@@ -39,9 +40,12 @@ class CachePolicy(ABC):
         """Forget the slots marked in changed [B]: another request sits there now."""
         return
 
-    def before_write(self, tap: LayerTap, rows: Rows, x: Tensor, k: Tensor, v: Tensor) -> None:
-        """The store still holds the last step's K, V, h; the fresh k, v [N, G, d] are at hand."""
-        return
+    def before_write(self, tap: LayerTap, rows: Rows, x: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
+        """The store still holds the last step's K, V, h; the fresh k, v [N, G, d] are at hand.
+
+        Returns [N] bool, rows whose stored key stays as it is; None = all keys are written.
+        """
+        return None
 
     def reselect(self, tap: LayerTap, rows: Rows, x: Tensor) -> tuple[Rows, Tensor]:
         """This layer's fresh K and V of `rows` are stored; return the rows (and their x) that attend."""

@@ -31,6 +31,8 @@ CACHES = {
         "refresh_on_block": True,
         "max_partial_steps": 3,
     },
+    "dllm": {"kind": "dllm", "prompt_every": 5, "response_every": 3, "ratio": 0.3},
+    "dllm-keys": {"kind": "dllm", "prompt_every": 4, "response_every": 6, "refresh_keys": True, "full_steps": 2},
 }
 COMMITS = {
     "one-a-step": {"kind": "top_k"},
@@ -187,6 +189,22 @@ def test_a_delayed_cache_that_refreshes_at_every_step_equals_no_cache_and_one_th
 
     assert done({"kind": "dkv", "refresh_every": 1}) == done({"kind": "none"})
     assert [t for t, *_ in done({"kind": "dkv", "refresh_every": 16})] != [t for t, *_ in done({"kind": "none"})]
+
+
+@SHIFTS
+@pytest.mark.parametrize(
+    "limit", [{"response_every": 1}, {"ratio": 1.0}, {"full_steps": 99, "prompt_every": 9}], ids=str
+)
+def test_a_dllm_cache_that_recomputes_everything_equals_no_cache_and_its_default_does_not(limit, shift):
+    model, requests = tiny_model(shift), some_requests(12, seed=7, shift=shift)
+
+    def done(cache: dict) -> list[tuple]:
+        settings = DecodeConfig(cache=cache, commit=COMMITS["one-a-step"], block_length=16, stop_at_eos=False)
+        return [facts(d) for d in engine_of(model, settings).generate(requests)]
+
+    assert done({"kind": "dllm", "prompt_every": 1} | limit) == done({"kind": "none"})
+    usual = done({"kind": "dllm", "prompt_every": 1})
+    assert [tokens for tokens, *_ in usual] != [tokens for tokens, *_ in done({"kind": "none"})]
 
 
 @pytest.mark.parametrize("commit", COMMITS)

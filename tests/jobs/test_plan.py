@@ -6,6 +6,7 @@ import pytest
 
 from cluster.forecast import forecast
 from cluster.prospect import examine
+from dllm_core.models.load import bytes_of
 from jobs.plan import REASONS, plan_text
 from tests.conftest import TINY_LLADA
 from tests.fakes_cluster import job_config, write_prompts
@@ -51,4 +52,11 @@ def test_what_a_commit_policy_keeps_is_part_of_the_memory(tmp_path, kind, kept):
     vocabulary = json.loads((TINY_LLADA / "config.json").read_text())["embedding_size"]
     distributions = config.engine.slots * config.decode.block_length * vocabulary * 4
     assert found.policy_bytes == (distributions if kept else 0)
-    assert ("kept by the commit policy" in plan_text(found)) == kept
+    assert ("kept by cache and commit policy" in plan_text(found)) == kept
+
+
+def test_what_a_cache_policy_keeps_of_each_position_is_part_of_the_memory(tmp_path):
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", ["a"]), decode__cache={"kind": "dllm"})
+    found = forecast(examine(config))
+    shape = json.loads((TINY_LLADA / "config.json").read_text())
+    assert found.policy_bytes == found.positions * shape["n_layers"] * shape["d_model"] * bytes_of(config.model.dtype)

@@ -50,13 +50,13 @@ class Rows:
         mask[self.slot, self.position] = True
         return mask
 
-    def where(self, kept: Tensor) -> "Rows":
-        """The rows marked in kept [N] bool."""
-        return Rows(self.slot[kept], self.position[kept], self.cell[kept], self.reach[kept])
-
     def pick(self, plane: Tensor) -> Tensor:
         """plane [B, T, ...] -> [N, ...]."""
         return plane[self.slot, self.position]
+
+    def take(self, wanted: Tensor) -> "Rows":
+        """The rows marked in wanted [N] bool."""
+        return Rows(self.slot[wanted], self.position[wanted], self.cell[wanted], self.reach[wanted])
 
     def count(self, slots: int) -> Tensor:
         """[B] rows of each slot."""

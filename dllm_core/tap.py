@@ -6,8 +6,9 @@ from torch import Tensor
 
 from dllm_core.canvas import Canvas
 from dllm_core.models.base import Layer
+from dllm_core.rows import Rows
 from dllm_core.store import LayerStore
-from kernels.ragged_attention import attention_probs
+from kernels.ragged_attention import attention_probs, attention_received
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +41,10 @@ class LayerTap:
             raise ValueError("the store keeps no plain keys; the policy must set keeps_plain_keys")
         keys = None if c.keys is None else c.keys[slot]
         return attention_probs(q, k[self.index], c.base[slot], c.reach(slot, position), c.token.shape[1], keys)
+
+    def received(self, rows: Rows, q: Tensor) -> Tensor:
+        """[B, T] attention that each position gets from rows with queries q [N, H, d], mean over heads, summed."""
+        c = self.canvas
+        keys = None if c.keys is None else c.keys[rows.slot]
+        cells = attention_received(q, self.store.k[self.index], rows.runs, keys)
+        return cells[c.cell(c.position.expand_as(c.token))].masked_fill(~c.valid, 0.0)

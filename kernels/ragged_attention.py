@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Run = tuple[int, int, int, int]  # rows [start, stop) attend to the cells [first, first + reach)
+WEIGHT_BYTES = 64 * 2**20  # fp32 weights that are held at once; bounds memory, not results
 
 
 def ragged_attention_reference(
@@ -69,3 +70,26 @@ def attention_probs(
     wide = score.to(torch.promote_types(score.dtype, torch.float32))
     weights: Tensor = wide.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
     return weights
+
+
+def attention_received(
+    q: Tensor, k: Tensor, runs: list[Run], keys: Tensor | None = None, held: int = WEIGHT_BYTES
+) -> Tensor:
+    """The attention that each cell gets from all rows, mean over heads: q [N, H, d], k [P + 1, G, d] -> [P + 1].
+
+    The sum over rows of `attention_probs`, by runs and in chunks of their rows: no keys are copied, and about `held`
+    bytes of fp32 weights exist at a time. Rows of one run must have the same row in keys [N, T].
+    """
+    shared = q.shape[1] // k.shape[1]
+    own_q = q.unflatten(1, (-1, shared)).permute(1, 2, 0, 3)  # [G, H / G, N, d]
+    own_k = k.transpose(0, 1)  # [G, P + 1, d]
+    received = torch.zeros(k.shape[0], dtype=torch.promote_types(q.dtype, torch.float32), device=q.device)
+    for start, stop, first, reach in runs:
+        chunk = max(1, held // (4 * q.shape[1] * reach))
+        for a in range(start, stop, chunk):
+            rows = own_q[:, :, a : min(a + chunk, stop)].flatten(1, 2)  # [G, H / G n, d]
+            score = (rows @ own_k[:, first : first + reach].mT * q.shape[-1] ** -0.5).to(received.dtype)
+            if keys is not None:
+                score = score.masked_fill(~keys[start, :reach], float("-inf"))
+            received[first : first + reach] += score.softmax(-1).sum((0, 1)) / q.shape[1]
+    return received

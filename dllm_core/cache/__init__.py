@@ -8,16 +8,24 @@ from dllm_core.cache.base import CachePolicy
 from dllm_core.cache.dkv import DelayedCacheConfig
 from dllm_core.cache.dllm import DllmCacheConfig
 from dllm_core.cache.dual import DualCacheConfig
+from dllm_core.cache.elastic import ElasticCacheConfig
 from dllm_core.cache.entropy import EntropyCacheConfig
 from dllm_core.cache.none import NoCacheConfig
 from dllm_core.cache.prefix import PrefixCacheConfig
 
 CacheConfig = Annotated[
-    NoCacheConfig | PrefixCacheConfig | DualCacheConfig | EntropyCacheConfig | DelayedCacheConfig | DllmCacheConfig,
+    NoCacheConfig
+    | PrefixCacheConfig
+    | DualCacheConfig
+    | EntropyCacheConfig
+    | DelayedCacheConfig
+    | DllmCacheConfig
+    | ElasticCacheConfig,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
-    "CacheConfig", "CachePolicy", "DelayedCacheConfig", "DllmCacheConfig", "DualCacheConfig", "EntropyCacheConfig",
+    "CacheConfig", "CachePolicy", "DelayedCacheConfig", "DllmCacheConfig", "DualCacheConfig", "ElasticCacheConfig",
+    "EntropyCacheConfig",
     "NoCacheConfig", "PrefixCacheConfig",
 ]  # fmt: skip

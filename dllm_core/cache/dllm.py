@@ -65,7 +65,7 @@ class DllmCache(CachePolicy):
 
     def reselect(self, tap: LayerTap, rows: Rows, x: Tensor) -> tuple[Rows, Tensor]:
         self.entered, self.x = rows, x
-        return rows.where(self.chosen), x[self.chosen]
+        return rows.take(self.chosen), x[self.chosen]
 
     def rejoin(self, tap: LayerTap, rows: Rows, x: Tensor) -> tuple[Rows, Tensor]:
         assert self.update is not None

@@ -13,6 +13,7 @@ from dllm_core.request import Request
 from dllm_core.rows import Rows
 from dllm_core.seating import admit
 from dllm_core.store import LayerStore
+from dllm_core.tap import LayerTap
 from tests.fakes import EOS, MASK, tiny_model
 
 
@@ -83,3 +84,23 @@ def test_block_causal_rows_reach_to_the_end_of_their_own_block():
     rows = Rows.of(canvas.valid, canvas)
     assert rows.reach.tolist() == [8] * 8 + [16] * 8 + [19] * 3
     assert [run[:2] for run in rows.runs] == [(0, 8), (8, 16), (16, 19)]
+
+
+@pytest.mark.parametrize("some", [False, True], ids=["all positions", "some positions"])
+def test_received_attention_is_that_of_the_rows_given_and_none_lies_off_the_slot(some):
+    model, lengths = tiny_model(), [1, 30, 12]
+    canvas = filled(model, lengths)
+    canvas.keys = (canvas.position % 3 > 0).expand_as(canvas.token) if some else None
+    store = LayerStore(model.shape, 200, torch.float64)
+    with torch.inference_mode():
+        forward(model, store, NoCache(), Threshold(0.9), Rows.of(canvas.valid, canvas), canvas, 1000)
+        rows = Rows.of(canvas.masked, canvas)
+        q = torch.randn(len(rows), 4, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        tap = LayerTap(1, False, model.layers[1], store, canvas)
+        got, weights = tap.received(rows, q), tap.probs(q, rows.slot, rows.position).mean(1)
+    for b, n in enumerate(lengths):
+        torch.testing.assert_close(got[b], weights[rows.slot == b].sum(0), atol=1e-12, rtol=1e-12)
+        assert not got[b, n + 9 :].any()
+    none = rows.take(rows.slot == 5)
+    assert len(none) == 0
+    assert not tap.received(none, q[:0]).any()

@@ -33,6 +33,7 @@ CACHES = {
     },
     "dllm": {"kind": "dllm", "prompt_every": 5, "response_every": 3, "ratio": 0.3},
     "dllm-keys": {"kind": "dllm", "prompt_every": 4, "response_every": 6, "refresh_keys": True, "full_steps": 2},
+    "elastic": {"kind": "elastic", "gamma": 0.9},
 }
 COMMITS = {
     "one-a-step": {"kind": "top_k"},

@@ -1,7 +1,12 @@
 import pytest
 import torch
 
-from kernels.ragged_attention import attention_probs, ragged_attention, ragged_attention_reference
+from kernels.ragged_attention import (
+    attention_probs,
+    attention_received,
+    ragged_attention,
+    ragged_attention_reference,
+)
 
 
 def case(slots: list[tuple[int, int, int]], heads: int, groups: int, width: int, dtype=torch.float64):
@@ -70,3 +75,33 @@ def test_weights_sum_the_values_to_the_attention_output():
         out = torch.einsum("ht,thd->hd", weights[n, :, : reach[n]], own)
         torch.testing.assert_close(out, ragged_attention(q, k, v, runs)[n])
         assert not weights[n, :, reach[n] :].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("held", [1, 4 * 4 * 33 * 3, 2**20], ids=["one row", "three rows of the longest", "all rows"])
+@pytest.mark.parametrize("some", [False, True], ids=["all keys", "some keys"])
+@pytest.mark.parametrize("name", SLOTS)
+def test_received_attention_is_the_sum_of_the_weights_whatever_is_held_at_once(name, some, held, dtype):
+    q, k, _, first, reach, runs = case(SLOTS[name], 4, 2, 8, dtype)
+    keys = None
+    if some:
+        keys = torch.rand(len(q), 40, generator=torch.Generator().manual_seed(2)) < 0.5
+        keys[:, 0] = True
+        for start, stop, *_ in runs:
+            keys[start:stop] = keys[start]
+    weights = attention_probs(q.double(), k.double(), first, reach, 40, keys).mean(1)  # [n, T]
+    expected = torch.zeros(len(k), dtype=torch.float64)
+    for n in range(len(q)):
+        expected[first[n] : first[n] + reach[n]] += weights[n, : reach[n]]
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}[dtype]
+    got = attention_received(q, k, runs, keys, held)
+    torch.testing.assert_close(got.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+def test_cells_without_rows_receive_nothing_even_beside_a_slot_of_nan():
+    q, k, *_, runs = case([(0, 9, 2), (12, 6, 3)], 4, 2, 8)
+    q[:2], k[:9] = float("nan"), float("nan")
+    got = attention_received(q, k, runs)
+    assert got[:9].isnan().all()
+    assert got[9:12].tolist() == [0.0] * 3
+    assert float(got[12:18].sum()) == pytest.approx(3)

@@ -28,12 +28,11 @@ class Tally:
     full_passes: int = 0
     rows_computed: int = 0  # positions
     decode_seconds: float = 0.0  # time in a slot, summed over rows
+    decision_seconds: float = 0.0  # of these, in policies
     finish_reasons: Mapping[str, int] = field(default_factory=dict)
+    commits: Mapping[str, int] = field(default_factory=dict)  # positions fixed by each rule
 
     def __add__(self, other: "Tally") -> "Tally":
-        reasons = {**self.finish_reasons}
-        for reason, count in other.finish_reasons.items():
-            reasons[reason] = reasons.get(reason, 0) + count
         return Tally(
             self.rows + other.rows,
             self.errors + other.errors,
@@ -44,8 +43,14 @@ class Tally:
             self.full_passes + other.full_passes,
             self.rows_computed + other.rows_computed,
             self.decode_seconds + other.decode_seconds,
-            reasons,
+            self.decision_seconds + other.decision_seconds,
+            _added(self.finish_reasons, other.finish_reasons),
+            _added(self.commits, other.commits),
         )
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
 
 
 @dataclass(frozen=True, slots=True)

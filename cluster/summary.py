@@ -65,6 +65,10 @@ class Summary:
         return self.total.rows_computed / self.total.answer_tokens if self.total.answer_tokens else 0.0
 
     @property
+    def decision_share(self) -> float:
+        return self.total.decision_seconds / self.total.decode_seconds if self.total.decode_seconds else 0.0
+
+    @property
     def warnings(self) -> list[str]:
         return notable(self.total)
 
@@ -72,6 +76,7 @@ class Summary:
         derived = {
             "tokens_per_forward": self.tokens_per_forward,
             "rows_computed_per_token": self.rows_computed_per_token,
+            "decision_share": self.decision_share,
             "tokens_per_second": self.run.tokens_per_second,
             "tokens_per_second_with_load": self.run.tokens_per_second_with_load,
             "warnings": self.warnings,
@@ -90,6 +95,9 @@ class Summary:
                 f"{storage.place}/{SUMMARY} is damaged ({type(error).__name__}: {error}); give the job's command "
                 "again, which counts anew"
             ) from error
+
+
+MAPS = ("finish_reasons", "commits")  # counts by name
 
 
 def notable(total: Tally) -> list[str]:
@@ -116,7 +124,7 @@ def save_stats(storage: Storage, shards: Sequence[Shard], reports: Mapping[str, 
         if (report := reports.get(shard.id)) is not None:
             place = {"shard": shard.id, "file": shard.file.relative, "start": shard.start, "stop": shard.stop}
             counts = asdict(report.tally)
-            counts["finish_reasons"] = list(counts["finish_reasons"].items())
+            counts |= {name: list(counts[name].items()) for name in MAPS}
             lines.append({**place, **counts, "seconds": report.seconds, "worker": report.worker})
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(lines, schema=STATS_SCHEMA), sink)
@@ -133,7 +141,7 @@ def load_stats(storage: Storage) -> dict[str, ShardReport]:
     found = {}
     try:
         for line in pq.read_table(io.BytesIO(storage.read(STATS))).to_pylist():
-            counts = {name: line[name] for name in names} | {"finish_reasons": dict(line["finish_reasons"])}
+            counts = {name: line[name] for name in names} | {name: dict(line[name]) for name in MAPS}
             id, worker, seconds = line["shard"], line["worker"], line["seconds"]
             found[id] = ShardReport(id, Tally(**counts), worker, seconds, skipped=True)
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
@@ -142,14 +150,19 @@ def load_stats(storage: Storage) -> dict[str, ShardReport]:
     return found
 
 
+def _stored_as(name: str) -> pa.DataType:
+    if name in MAPS:
+        return pa.map_(pa.string(), pa.int64())
+    return pa.float64() if name.endswith("seconds") else pa.int64()
+
+
 STATS_SCHEMA = pa.schema(
     [
         ("shard", pa.string()),
         ("file", pa.string()),
         ("start", pa.int64()),
         ("stop", pa.int64()),
-        *((f.name, pa.float64() if f.name.endswith("seconds") else pa.int64()) for f in fields(Tally)[:-1]),
-        ("finish_reasons", pa.map_(pa.string(), pa.int64())),
+        *((f.name, _stored_as(f.name)) for f in fields(Tally)),
         ("seconds", pa.float64()),
         ("worker", pa.string()),
     ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -32,7 +33,8 @@ class Method:
 @torch.inference_mode()
 def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: int) -> Iterator[Completion]:
     """Decode every request with continuous batching; completions come out as they finish."""
-    cache, commit, frontier, waiting = method.cache, method.commit, method.frontier, desk.waiting
+    watch, waiting = desk.clock.watch, desk.waiting
+    cache, commit, frontier = watch(method.cache), watch(method.commit), watch(method.frontier)
     cache.attach(canvas, model.shape)
     commit.attach(canvas, model.shape)
     while True:
@@ -40,6 +42,8 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         yield from waiting.answers()
         if not any(canvas.seats):
             return
+        began, decided = perf_counter(), desk.clock.deciding
+        desk.clock.enter([b for b, seat in enumerate(canvas.seats) if seat is not None])
         cache.reset(entered)
         commit.reset(entered)
         desk.counts.reset(entered)
@@ -53,17 +57,19 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         desk.counts.add(work, canvas)
 
         chosen = commit.choose(canvas, signals) & canvas.masked & signals.read
-        chosen, failed, broken = with_progress(chosen, canvas, signals)
-        changed, token = with_guides(*commit.rewrite(canvas, signals, chosen), canvas)
+        surest, failed, broken = progress(chosen, canvas, signals)
+        changed, token = with_guides(*commit.rewrite(canvas, signals, chosen | surest), canvas)
         changed = changed & canvas.generated  # whatever a policy says, a prompt stays
+        desk.counts.credit(changed & canvas.masked & (token != canvas.mask_id), commit.rule, surest)
         cache.observe(canvas, signals, changed)
         commit.observe(canvas, signals, changed)
         canvas.cached = canvas.cached | planned
         canvas.commit(changed, token, signals.confidence, commit.holds(canvas))
         if (nearer := frontier.cut(canvas, signals)) is not None:
             canvas.end = nearer
+        desk.clock.stepping += perf_counter() - began
         done = retire(canvas, desk, failed, broken)
-        desk.counter.step(canvas, len(waiting.queue), done)
+        desk.counter.step(canvas, len(waiting.queue), done, perf_counter() - began, desk.clock.deciding - decided)
         yield from done
 
 
@@ -76,15 +82,17 @@ def with_readers(want: Tensor, canvas: Canvas, shift: int) -> Tensor:
     return (want | readers | ~canvas.cached) & canvas.valid
 
 
-def with_progress(chosen: Tensor, canvas: Canvas, signals: Signals) -> tuple[Tensor, Tensor, Tensor]:
-    """Every slot with an open position fixes one: its surest. Also which slots read none [B] and which read NaN [B]."""
+def progress(chosen: Tensor, canvas: Canvas, signals: Signals) -> tuple[Tensor, Tensor, Tensor]:
+    """Every slot with an open position fixes one: where none was chosen, its surest [B, T]. Also which slots read none
+    [B] and which read NaN [B].
+    """
     opened = canvas.open
     stuck = opened.any(1) & ~(chosen & opened).any(1)
     score, best = signals.confidence.masked_fill(~(opened & signals.read), float("-inf")).max(1)
     failed = stuck & score.isneginf()
     broken = (opened & signals.confidence.isnan()).any(1)
     surest = torch.zeros_like(chosen).scatter_(1, best[:, None], (stuck & ~failed)[:, None])
-    return chosen | surest, failed, broken
+    return surest, failed, broken
 
 
 def with_guides(changed: Tensor, token: Tensor, canvas: Canvas) -> tuple[Tensor, Tensor]:

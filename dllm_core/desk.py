@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from dllm_core.clock import DecisionClock
 from dllm_core.pool import Pool, Waiting
 from dllm_core.stats import EngineCounter, SlotCounts
 from dllm_core.stopping import Stopping
@@ -16,3 +17,4 @@ class Desk:
     stopping: Stopping
     counts: SlotCounts
     counter: EngineCounter
+    clock: DecisionClock

@@ -9,6 +9,7 @@ import torch
 
 from dllm_core.canvas import Canvas
 from dllm_core.capacity import capacity
+from dllm_core.clock import DecisionClock
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 from dllm_core.decode import Method, decode
 from dllm_core.desk import Desk
@@ -84,8 +85,9 @@ class Engine:
             Pool(self.cells),
             Waiting(source, self.refusal, sizes.look_ahead),
             Stopping(config.stop, self.codec.decode, model.eos_ids),
-            SlotCounts.empty(canvas, model.shape.layers, self.store.k.dtype),
+            SlotCounts.empty(canvas, model.shape.layers, self.store.k.dtype, self.method.commit.rules),
             self.counter,
+            DecisionClock(),
         )
         return decode(model, self.method, canvas, desk, sizes.max_rows)
 

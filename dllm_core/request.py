@@ -39,6 +39,8 @@ class Completion:
     queue_seconds: float = 0.0  # from being read off the source to entering a slot
     decode_seconds: float = 0.0  # time in a slot
     confidence: list[float] = field(default_factory=list)  # of each answer token, when it was committed
+    commits: dict[str, int] = field(default_factory=dict)  # rule -> positions it fixed, EOS and what follows included
+    decision_share: float = 0.0  # of the time of its steps, spent in policies
 
     @property
     def tokens_per_forward(self) -> float:

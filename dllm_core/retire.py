@@ -17,6 +17,8 @@ class Measured(TypedDict):
     forwards: int
     full_passes: int
     rows_computed: int
+    commits: dict[str, int]
+    decision_share: float
     queue_seconds: float
     decode_seconds: float
 
@@ -41,19 +43,23 @@ def retire(canvas: Canvas, desk: Desk, failed: Tensor, broken: Tensor) -> list[C
     """
     counts = desk.counts
     facts = (canvas.finished, failed & canvas.live, broken, canvas.end, canvas.age, counts.full_passes, counts.rows)
-    status = [Status(*row) for row in torch.stack([fact.long() for fact in facts], 1).tolist()]
+    told = torch.cat([torch.stack([fact.long() for fact in facts], 1), counts.commits], 1).tolist()  # the one wait
+    status = [Status(*row[: len(facts)]) for row in told]
+    fixed = [row[len(facts) :] for row in told]  # by rule
     lost = [b for b, now in enumerate(status) if canvas.seats[b] is not None and now.failed and not now.broken]
     if lost:
         raise NoProgress(lost)
     stopped = desk.stopping.find(canvas)  # slot -> answer tokens
     return [
-        completion(canvas, desk, b, status, stopped)
+        completion(canvas, desk, b, status, fixed[b], stopped)
         for b, now in enumerate(status)
         if canvas.seats[b] is not None and (now.finished or now.failed or b in stopped)
     ]
 
 
-def completion(canvas: Canvas, desk: Desk, b: int, status: list[Status], stopped: dict[int, int]) -> Completion:
+def completion(
+    canvas: Canvas, desk: Desk, b: int, status: list[Status], fixed: list[int], stopped: dict[int, int]
+) -> Completion:
     """Empty slot b; its answer."""
     own, guide = status[b], canvas.pairs.get(b)
     rows = own.rows + (status[guide].rows if guide is not None else 0)
@@ -64,6 +70,8 @@ def completion(canvas: Canvas, desk: Desk, b: int, status: list[Status], stopped
         "forwards": own.age,
         "full_passes": own.full_passes,
         "rows_computed": round(rows / desk.counts.layers),
+        "commits": {rule: count for rule, count in zip(desk.counts.rules, fixed, strict=True) if count},
+        "decision_share": desk.clock.share(b),
         "queue_seconds": seat.admitted_at - seat.read_at,
         "decode_seconds": perf_counter() - seat.admitted_at,
     }

@@ -8,6 +8,8 @@ from torch import Tensor
 from dllm_core.canvas import Canvas
 from dllm_core.request import Completion
 
+SUREST = "surest"  # the engine's rule: where nothing in the span was chosen, its surest position is fixed
+
 
 @dataclass(slots=True)
 class SlotCounts:
@@ -15,24 +17,37 @@ class SlotCounts:
 
     full_passes: Tensor  # [B] forwards in which every position was recomputed
     rows: Tensor  # [B] positions computed, summed over forwards and layers
+    commits: Tensor  # [B, R + 1] positions fixed by each rule of the commit policy; last, by the engine's own
+    rules: tuple[str, ...]  # their names, R + 1
     layers: int
     dtype: str
 
     @classmethod
-    def empty(cls, canvas: Canvas, layers: int, dtype: torch.dtype) -> "SlotCounts":
-        return cls(
-            torch.zeros_like(canvas.end), torch.zeros_like(canvas.end), layers, str(dtype).removeprefix("torch.")
-        )
+    def empty(cls, canvas: Canvas, layers: int, dtype: torch.dtype, rules: tuple[str, ...]) -> "SlotCounts":
+        named = (*rules, SUREST)
+        commits = canvas.end.new_zeros(len(canvas.end), len(named))
+        name = str(dtype).removeprefix("torch.")
+        return cls(torch.zeros_like(canvas.end), torch.zeros_like(canvas.end), commits, named, layers, name)
 
     def reset(self, changed: Tensor) -> None:
         self.full_passes = self.full_passes.masked_fill(changed, 0)
         self.rows = self.rows.masked_fill(changed, 0)
+        self.commits = self.commits.masked_fill(changed[:, None], 0)
 
     def add(self, work: Tensor, canvas: Canvas) -> None:
         """work [B]: rows of one forward, summed over layers."""
         whole = canvas.valid.sum(1) * self.layers
         self.full_passes = self.full_passes + (canvas.live & (work >= whole))
         self.rows = self.rows + work
+
+    def credit(self, decided: Tensor, rule: Tensor | None, surest: Tensor) -> None:
+        """decided [B, T] holes that were filled; rule [B, T] which rule chose them, None = the first; surest [B, T]
+        those that the engine added.
+        """
+        last = len(self.rules) - 1
+        index = torch.zeros_like(decided, dtype=torch.long) if rule is None else rule
+        index = torch.where(surest, last, index)
+        self.commits = self.commits + torch.stack([(decided & (index == r)).sum(1) for r in range(last + 1)], 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,8 @@ class EngineProgress:
     forwards: int = 0  # engine steps, each a forward of all live slots together
     answer_tokens: int = 0
     rows_computed: int = 0
+    step_seconds: float = 0.0
+    decision_seconds: float = 0.0  # of these, in policies
     live_slots: int = 0
     waiting: int = 0
 
@@ -53,13 +70,16 @@ class EngineCounter:
     def __init__(self) -> None:
         self.snapshot = EngineProgress()
 
-    def step(self, canvas: Canvas, waiting: int, done: list[Completion]) -> None:
+    def step(self, canvas: Canvas, waiting: int, done: list[Completion], seconds: float, deciding: float) -> None:
+        """One step is done: how long it took and how much of that was spent in policies."""
         was = self.snapshot
         self.snapshot = EngineProgress(
             completed=was.completed + len(done),
             forwards=was.forwards + 1,
             answer_tokens=was.answer_tokens + sum(len(c.tokens) for c in done),
             rows_computed=was.rows_computed + sum(c.rows_computed for c in done),
+            step_seconds=was.step_seconds + seconds,
+            decision_seconds=was.decision_seconds + deciding,
             live_slots=sum(seat is not None for seat in canvas.seats),
             waiting=waiting,
         )

@@ -13,6 +13,7 @@ def outcome_text(summary: Summary, first: list[dict[str, Any]], config: JobConfi
     """first: rows of the result."""
     total, run, prefix = summary.total, summary.run, config.output.column_prefix
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(total.finish_reasons.items()))
+    fixed = ", ".join(f"{count:,} {rule}" for rule, count in sorted(total.commits.items()))
     rows = [
         (
             "rows",
@@ -24,6 +25,7 @@ def outcome_text(summary: Summary, first: list[dict[str, Any]], config: JobConfi
             f"{counted(total.answer_tokens, 'answer token')} after {counted(total.input_tokens, 'prompt token')}",
         ),
         ("forwards", f"{total.forwards:,}, of which {total.full_passes:,} full passes"),
+        ("fixed by", fixed or "nothing"),
         ("tokens/forward", f"{summary.tokens_per_forward:.2f}"),
         ("computed/token", f"{summary.rows_computed_per_token:,.1f} positions"),
         (
@@ -31,6 +33,7 @@ def outcome_text(summary: Summary, first: list[dict[str, Any]], config: JobConfi
             f"{run.tokens_per_second:,.0f} without loading, {run.tokens_per_second_with_load:,.0f} with it "
             f"({run.answer_tokens:,} tokens in {run.seconds:.1f} s, {run.load_seconds:.1f} s of them loading)",
         ),
+        ("deciding", f"{summary.decision_share:.1%} of the time was spent in policies"),
         ("workers lost", f"{run.workers_lost}"),
         ("output", summary.output),
     ]

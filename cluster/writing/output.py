@@ -66,10 +66,12 @@ def _measured(answer: Completion) -> dict[str, Any]:
         "num_forwards": answer.forwards,
         "num_full_passes": answer.full_passes,
         "rows_computed": answer.rows_computed,
+        "commits": list(answer.commits.items()),
         "tokens_per_forward": answer.tokens_per_forward,
         "tokens_per_second": len(answer.tokens) / answer.decode_seconds if answer.decode_seconds else None,
         "queue_seconds": answer.queue_seconds,
         "decode_seconds": answer.decode_seconds,
+        "decision_share": answer.decision_share,
     }
 
 

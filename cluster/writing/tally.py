@@ -1,5 +1,7 @@
 """Counting a part's rows, from the table itself, whether it was just made or read back by a run that resumes."""
 
+from collections import Counter
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,6 +21,10 @@ def tally(table: pa.Table, prefix: str = "") -> Tally:
     empty = pc.and_(pc.invert(failed), pc.equal(pc.fill_null(column("num_generated_tokens"), 0), 0))
     decoded = pc.greater(pc.fill_null(column("num_forwards"), 0), 0)  # a prompt that is too long was never read
     reasons = pc.value_counts(column("finish_reason")).to_pylist()
+    shares = pc.multiply(column("decode_seconds"), column("decision_share"))
+    commits = Counter[str]()
+    for fixed in column("commits").to_pylist():
+        commits.update(dict(fixed or ()))
     return Tally(
         rows=table.num_rows,
         errors=int(pc.sum(failed, min_count=0).as_py()),
@@ -29,5 +35,7 @@ def tally(table: pa.Table, prefix: str = "") -> Tally:
         full_passes=total("num_full_passes"),
         rows_computed=total("rows_computed"),
         decode_seconds=float(pc.sum(column("decode_seconds"), min_count=0).as_py()),
+        decision_seconds=float(pc.sum(shares, min_count=0).as_py()),
+        commits=dict(commits),
         finish_reasons={str(entry["values"]): entry["counts"] for entry in reasons},
     )

@@ -22,6 +22,8 @@ class CommitPolicy(ABC):
     No policy has to guarantee progress: where nothing in the span was chosen, the engine adds the surest open position.
     """
 
+    rules: ClassVar[tuple[str, ...]] = ("chosen",)  # names for the statistics; the engine adds "surest", its own
+    rule: Tensor | None = None  # [B, T] index into `rules` of what `choose` chose last; None = all by the first
     needs_margin: bool = False  # True: `signals.margin` is filled
     needs_fixed_span: bool = False  # True: counts from the start of a span, so a sliding frontier is refused
     keeps_distributions: ClassVar[bool] = False  # True: fp32 over the vocabulary is kept for each open position

@@ -20,6 +20,7 @@ from dllm_core.span_memory import SpanMemory
 
 
 class Credit(CommitPolicy):
+    rules: ClassVar[tuple[str, ...]] = ("threshold",)
     needs_fixed_span = True  # memory is for one block
     keeps_distributions: ClassVar[bool] = True
     adjusts_logits: ClassVar[bool] = True

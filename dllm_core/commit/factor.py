@@ -6,7 +6,7 @@ The first failing rank ends the run. Fast-dLLM's released loop can also accept t
 this file keeps to the formula.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -19,6 +19,8 @@ from dllm_core.signals import Signals
 
 
 class Factor(CommitPolicy):
+    rules: ClassVar[tuple[str, ...]] = ("factor",)
+
     def __init__(self, f: float) -> None:
         self.f = f
 

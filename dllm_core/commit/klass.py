@@ -20,6 +20,7 @@ from dllm_core.span_memory import SpanMemory
 
 
 class Klass(CommitPolicy):
+    rules: ClassVar[tuple[str, ...]] = ("calm",)
     needs_fixed_span = True  # memory is for one block
     keeps_distributions: ClassVar[bool] = True
     adjusts_logits: ClassVar[bool] = True  # looks at them and leaves them as they are

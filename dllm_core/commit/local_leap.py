@@ -3,7 +3,7 @@
 anchors: c_a >= tau;  fix_i  <=>  c_i >= (relaxed if |i - a| <= radius for some anchor a, else tau)
 """
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch.nn.functional as F
 from pydantic import Field, model_validator
@@ -16,12 +16,15 @@ from dllm_core.signals import Signals
 
 
 class LocalLeap(CommitPolicy):
+    rules: ClassVar[tuple[str, ...]] = ("anchor", "leap")
+
     def __init__(self, tau: float, relaxed: float, radius: int) -> None:
         self.tau, self.relaxed, self.radius = tau, relaxed, radius
 
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
         anchors = canvas.open & (signals.confidence >= self.tau)  # [B, T]
         near = F.max_pool1d(anchors[:, None].float(), 2 * self.radius + 1, stride=1, padding=self.radius)[:, 0] > 0
+        self.rule = (~anchors).long()
         return anchors | (canvas.open & near & (signals.confidence >= self.relaxed))
 
 

@@ -3,7 +3,7 @@
 fix_i  <=>  c_i >= tau
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -15,6 +15,8 @@ from dllm_core.signals import Signals
 
 
 class Threshold(CommitPolicy):
+    rules: ClassVar[tuple[str, ...]] = ("threshold",)
+
     def __init__(self, tau: float) -> None:
         self.tau = tau
 

@@ -8,7 +8,7 @@ positions [a, b) of G gets floor(steps b / G) - floor(steps a / G) steps and at 
 demand is met, and any number of steps and any length work. From G steps on it fixes one token a step.
 """
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -27,6 +27,8 @@ REMASKING_STREAM = 1  # keeps this noise apart from the sampler's, which is stre
 
 
 class TopK(CommitPolicy):
+    rules: ClassVar[tuple[str, ...]] = ("schedule",)
+
     def __init__(self, steps: int, remasking: Remasking = "low_confidence") -> None:
         self.steps, self.remasking = steps, remasking
         self.needs_margin = remasking == "margin"  # only this order pays for it

@@ -10,11 +10,26 @@ from cluster.summary import RunFacts, Summary, load_stats, notable, save_stats, 
 from cluster.writing.storage import LocalStorage
 from tests.fakes_cluster import make_shards
 
-TEN = Tally(10, 1, 2, 300, 70, 20, 5, 1000, 1.5, {"eos": 6, "length": 3, "error": 1})
+TEN = Tally(
+    10, 1, 2, 300, 70, 20, 5, 1000, 1.5, 0.25, {"eos": 6, "length": 3, "error": 1}, {"threshold": 60, "surest": 10}
+)
 
 
 def test_tallies_add_up_field_by_field():
-    twice = Tally(20, 2, 4, 600, 140, 40, 10, 2000, 3.0, {"eos": 12, "length": 6, "error": 2})
+    twice = Tally(
+        20,
+        2,
+        4,
+        600,
+        140,
+        40,
+        10,
+        2000,
+        3.0,
+        0.5,
+        {"eos": 12, "length": 6, "error": 2},
+        {"threshold": 120, "surest": 20},
+    )
     assert summed([ShardReport("a", TEN), ShardReport("b", TEN)]) == twice
     assert summed([]) == Tally()
 

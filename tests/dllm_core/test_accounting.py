@@ -1,12 +1,19 @@
 """Counts against a model whose every answer is known."""
 
+from time import sleep
+
 import pytest
 import torch
 
+from dllm_core.cache.none import NoCache
+from dllm_core.canvas import Canvas
+from dllm_core.commit.local_leap import LocalLeap
 from dllm_core.config import DecodeConfig
 from dllm_core.errors import ConfigError
 from dllm_core.request import Request
-from tests.fakes import EOS, ScriptedModel, engine_of, tiny_model
+from dllm_core.signals import Signals
+from dllm_core.stats import SlotCounts
+from tests.fakes import EOS, MASK, ScriptedModel, engine_of, tiny_model
 
 PROMPT = list(range(10))
 ANSWER = {10 + i: 20 + i for i in range(7)}  # 7 answer tokens at positions 10 to 16, then EOS for ever
@@ -195,3 +202,45 @@ def test_confidence_is_finite_and_between_zero_and_one():
     for done in engine_of(tiny_model()).generate([Request(str(i), [i], 20, temperature=1.0, seed=i) for i in range(9)]):
         assert torch.tensor(done.confidence).isfinite().all()
         assert all(0 <= c <= 1 for c in done.confidence)
+
+
+def test_commits_are_counted_by_rule_and_the_engines_own_apart():
+    """23 positions. At confidence 0.5 a threshold of 0.9 chooses none, so each step fixes the engine's surest one."""
+    for confidence, expected in ((0.99, {"threshold": 23}), (0.5, {"surest": 23})):
+        model = ScriptedModel(ANSWER, confidence)
+        _, done = scripted(model=model, commit={"kind": "threshold", "tau": 0.9}, stop_at_eos=False)
+        assert [d.commits for d in done] == [expected] * 10
+    _, done = scripted()
+    assert done[0].commits == {"schedule": 8}
+
+
+def test_a_rule_of_two_parts_tells_which_part_fixed_what():
+    """Anchors at 1 and 9; within 2 of them 0.8 is enough, elsewhere it is not."""
+    sure = [0.5, 0.95, 0.8, 0.8, 0.8, 0.1, 0.8, 0.8, 0.7, 0.99]
+    canvas = Canvas.empty(1, 10, MASK, (EOS,))
+    canvas.end += 10
+    canvas.move(torch.tensor([0]), torch.tensor([10]))
+    confidence = torch.tensor([sure])
+    policy = LocalLeap(tau=0.9, relaxed=0.75, radius=2)
+    chosen = policy.choose(canvas, Signals(canvas.token, confidence, 1 - confidence, confidence))
+    counts = SlotCounts.empty(canvas, 1, torch.float32, policy.rules)
+    surest = torch.zeros_like(chosen)
+    surest[0, 0] = True
+    counts.credit(chosen | surest, policy.rule, surest)
+    assert dict(zip(counts.rules, counts.commits[0].tolist(), strict=True)) == {"anchor": 2, "leap": 3, "surest": 1}
+
+
+def test_time_in_policies_is_a_share_of_the_time_of_the_steps():
+    class Slow(NoCache):
+        def plan(self, canvas):
+            sleep(0.02)
+            return canvas.valid
+
+    settings = DecodeConfig(commit=ONE_A_STEP, block_length=8)
+    requests = [Request(str(i), PROMPT, 4 + i) for i in range(3)]
+    slow = engine_of(ScriptedModel({}), settings, cache=Slow(), slots=2)
+    done = slow.generate(requests)
+    assert all(0.5 < d.decision_share <= 1.0 for d in done)
+    assert slow.progress().decision_seconds >= 0.02 * slow.progress().forwards
+    quick = engine_of(ScriptedModel({}), settings, slots=2).generate(requests)
+    assert all(0.0 < q.decision_share < s.decision_share for q, s in zip(quick, done, strict=True))

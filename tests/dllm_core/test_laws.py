@@ -10,7 +10,7 @@ from dllm_core.cache.base import CachePolicy
 from dllm_core.canvas import Canvas
 from dllm_core.commit.threshold import Threshold
 from dllm_core.config import DecodeConfig
-from dllm_core.decode import with_progress
+from dllm_core.decode import progress
 from dllm_core.errors import EngineError
 from dllm_core.frontier.block import BlockFrontier
 from dllm_core.models.base import ModelShape
@@ -303,7 +303,7 @@ def test_progress_takes_the_surest_open_position_only_where_nothing_was_chosen()
     confidence = torch.tensor([[0.2, 0.7, 0.7, 0.1], [0.9, 0.1, 0.1, 0.1]])
     signals = Signals(canvas.token, confidence, 1 - confidence, confidence)
     chosen = torch.tensor([[False] * 4, [False, True, False, False]])
-    got, failed, broken = with_progress(chosen, canvas, signals)
+    got, failed, broken = progress(chosen, canvas, signals)
     assert got.tolist() == [[False, True, False, False], [False, True, False, False]]  # a tie goes to the left
     assert not failed.any()
     assert not broken.any()

@@ -52,6 +52,8 @@ def test_a_shard_becomes_a_part_in_input_order_with_errors_in_their_place(tmp_pa
         rows_computed=sum(row["rows_computed"] or 0 for row in rows),
         decode_seconds=pytest.approx(0.6),
         finish_reasons={"eos": 3, "error": 2},
+        commits={"calm": 6, "surest": 3},
+        decision_seconds=pytest.approx(0.06),
     )
 
 

@@ -29,7 +29,9 @@ def path(tmp_path):
 
 def test_an_answer_fills_every_column(path):
     def answer(id):
-        return Completion(id, [5, 6, 7], "xyz", "eos", None, 6, 2, 99, 0.25, 1.5, [0.5, 1.0, 0.75])
+        return Completion(
+            id, [5, 6, 7], "xyz", "eos", None, 6, 2, 99, 0.25, 1.5, [0.5, 1.0, 0.75], {"calm": 9, "surest": 1}, 0.125
+        )
 
     row = result(path, answer).to_pylist()[2]
     assert row.pop("seed") > 0
@@ -38,6 +40,7 @@ def test_an_answer_fills_every_column(path):
         "generated_tokens": [5, 6, 7], "finish_reason": "eos",
         "error": None, "num_input_tokens": 3, "num_generated_tokens": 3, "num_forwards": 6,
         "num_full_passes": 2, "rows_computed": 99, "tokens_per_forward": 0.5, "tokens_per_second": 2.0,
+        "commits": [("calm", 9), ("surest", 1)], "decision_share": 0.125,
         "queue_seconds": 0.25, "decode_seconds": 1.5, "mean_confidence": 0.75, "min_confidence": 0.5,
         "worker": "node-1/worker-0",
     }  # fmt: skip

@@ -14,7 +14,7 @@ import argparse
 import itertools
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ class Bench:
     codec: Any
     requests: list[Request]
     dtype: torch.dtype
+    compile: bool = False
 
     def gemm_seconds(self, rows: list[int], read: list[int]) -> float:
         """Time of the matrix products alone, for the row counts of a run."""
@@ -96,7 +97,7 @@ class Bench:
     def measure(self, count: int, slots: int, cache: str, commit: str, repeats: int) -> Measured:
         requests = self.requests[:count]
         decode = DecodeConfig(cache={"kind": cache}, commit=COMMITS[commit], block_length=32)
-        sizes = EngineConfig(slots=slots, width=max(r.length for r in requests))
+        sizes = EngineConfig(slots=slots, width=max(r.length for r in requests), compile=self.compile)
         seconds, gemms, tokens, forwards = [], [], 0, 0
         for _ in range(repeats):
             counter = RowCounter(self.model, [], [])
@@ -159,6 +160,7 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--caches", nargs="+", default=list(CACHES), choices=CACHES)
     parser.add_argument("--commits", nargs="+", default=list(COMMITS), choices=list(COMMITS))
+    parser.add_argument("--compile", action="store_true", help="layers through torch.compile (engine.compile)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -168,6 +170,7 @@ def main() -> None:
     for dtype in arguments.dtypes:
         most = max(arguments.least, 2 * max(arguments.slots))
         bench = tiny(dtype, most) if arguments.shape == "tiny" else random_weights(arguments.shape, dtype, most)
+        bench = replace(bench, compile=arguments.compile)
         reference = bench.measure(arguments.least, 1, "none", "top_k", repeats=1)
         show(dtype, 1, "none", "top_k", reference, reference, "the reference sampler")
         for cache, commit in itertools.product(arguments.caches, arguments.commits):

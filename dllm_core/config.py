@@ -80,4 +80,7 @@ class EngineConfig(Config):
         default=8192, ge=1, description="rows that pass attention and MLP together; bounds memory, not results"
     )
     look_ahead: int = Field(default=64, ge=1, description="requests read from the source before a slot is free")
+    compile: bool = Field(
+        default=False, description="run the layers' arithmetic through torch.compile; the first steps take a minute"
+    )
     threads: int = Field(default=1, ge=1, description="CPU threads of torch per worker")

@@ -15,6 +15,7 @@ from dllm_core.decode import Method, decode
 from dllm_core.desk import Desk
 from dllm_core.errors import EngineError, PromptTooLong
 from dllm_core.models.base import Model
+from dllm_core.models.compiled import compiled
 from dllm_core.models.load import load
 from dllm_core.pool import Pool, Source, Waiting
 from dllm_core.request import Completion, Request
@@ -39,7 +40,8 @@ class Engine:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.model, self.codec, self.config, self.sizes = model, codec, config, sizes
+        self.model = compiled(model) if sizes.compile else model
+        self.codec, self.config, self.sizes = codec, config, sizes
         self.device, self.counter, self.busy = device, EngineCounter(), False
         held = capacity(model.shape, dtype, sizes, guided=config.guidance > 0)
         self.width, self.cells = held.width, held.cells

@@ -4,7 +4,8 @@
 
 Each line is one cache x commit, all rows at 32 slots, in this one run. Beside accuracy stands its difference to the
 first cache of the list under the same commit rule: the mean of the paired differences and its 95 % interval (normal
-approximation), in points. tokens/s is one run, not a median: benchmarks.engine measures speed.
+approximation), in points; beside positions/token stands their share of the first cache's. tokens/s is one run, not a
+median: benchmarks.engine measures speed.
 """
 
 import argparse
@@ -44,14 +45,17 @@ class Outcome:
     full_passes: int
     positions: float  # computed, per answer token
     seconds: float
+    deciding: float  # share of the steps' time
 
 
-def run(cache: dict[str, Any], commit: str, dtype: str, rows: list[dict[str, str]], threads: int) -> Outcome:
-    model = ModelConfig(path=str(EXAMPLES / "tiny-llada"), dtype=dtype, device="cpu")
-    decode = DecodeConfig(cache=cache, commit=COMMITS[commit], block_length=32)
-    engine = Engine.from_config(model, decode, EngineConfig(slots=32, width=512, threads=threads))
+def run(cache: dict[str, Any], commit: str, rows: list[dict[str, str]], settings: argparse.Namespace) -> Outcome:
+    model = ModelConfig(path=str(EXAMPLES / "tiny-llada"), dtype=settings.dtype, device="cpu")
+    frontier = {"kind": "sliding"} if cache["kind"] == "elastic" else {"kind": "block"}  # as its authors have it
+    decode = DecodeConfig(cache=cache, commit=COMMITS[commit], frontier=frontier, block_length=32)
+    sizes = EngineConfig(slots=settings.slots, width=settings.length + 256, threads=settings.threads)
+    engine = Engine.from_config(model, decode, sizes)
     chats = [engine.codec.encode_chat([{"role": "user", "content": row["prompt"]}]) for row in rows]
-    requests = [Request(str(i), chat, 160) for i, chat in enumerate(chats)]
+    requests = [Request(str(i), chat, settings.length) for i, chat in enumerate(chats)]
     began = time.perf_counter()
     done = engine.generate(requests)
     seconds = time.perf_counter() - began
@@ -63,13 +67,15 @@ def run(cache: dict[str, Any], commit: str, dtype: str, rows: list[dict[str, str
         full_passes=sum(d.full_passes for d in done),
         positions=sum(d.rows_computed for d in done) / tokens,
         seconds=seconds,
+        deciding=engine.progress().decision_seconds / engine.progress().step_seconds,
     )
 
 
 def difference(ours: list[bool], theirs: list[bool]) -> str:
     """Mean of paired differences and the ends of its 95 % interval, points."""
     each = [100.0 * (a - b) for a, b in zip(ours, theirs, strict=True)]
-    mean, half = statistics.mean(each), 1.96 * statistics.stdev(each) / math.sqrt(len(each))
+    spread = statistics.stdev(each) if len(each) > 1 else math.nan
+    mean, half = statistics.mean(each), 1.96 * spread / math.sqrt(len(each))
     return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 
@@ -77,34 +83,43 @@ def cache_of(text: str) -> dict[str, Any]:
     """`dual`, or with settings: `entropy,tau=0.5,recent=16`."""
     kind, *settings = text.split(",")
     pairs = (setting.split("=", 1) for setting in settings)
-    return {"kind": kind} | {name: json.loads(value) if value[0] in "0123456789tfn" else value for name, value in pairs}
+    return {"kind": kind} | {
+        name: json.loads(value) if value[:1].isdigit() or value in ("true", "false", "null") else value
+        for name, value in pairs
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--caches", nargs="+", default=["none", "prefix", "dual", "dkv", "entropy"], help=cache_of.__doc__
+        "--caches",
+        nargs="+",
+        default=["none", "prefix", "dual", "dkv", "dllm", "d2", "elastic", "entropy"],
+        help=cache_of.__doc__,
     )
     parser.add_argument("--commits", nargs="+", default=["top_k", "threshold", "factor"], choices=list(COMMITS))
     parser.add_argument("--rows", type=int, default=2400)
+    parser.add_argument("--length", type=int, default=160, help="generated positions; stops at the first EOS")
+    parser.add_argument("--slots", type=int, default=32)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     rows = pq.read_table(EXAMPLES / "held_out.parquet").to_pylist()[: arguments.rows]
     print(
-        f"tiny model, {len(rows)} held-out problems, {arguments.dtype}, 32 slots, block 32, torch {torch.__version__}"
+        f"tiny model, {len(rows)} held-out problems, {arguments.dtype}, {arguments.slots} slots, block 32, "
+        f"length {arguments.length}, torch {torch.__version__}"
     )
     print(f"{'cache':24} {'commit':14} {'exact':>6} {'against ' + arguments.caches[0]:23} {'TPF':>6} {'full':>5} "
-          f"{'positions/token':>15} {'tokens/s':>8}")  # fmt: skip
+          f"{'positions/token':>15} {'share':>6} {'tokens/s':>8} {'deciding':>8}")  # fmt: skip
     for commit in arguments.commits:
         first: Outcome | None = None
         for cache in arguments.caches:
-            got = run(cache_of(cache), commit, arguments.dtype, rows, arguments.threads)
+            got = run(cache_of(cache), commit, rows, arguments)
             first = first or got
             print(
                 f"{cache:24} {commit:14} {sum(got.right) / len(rows):6.1%} {difference(got.right, first.right):23} "
                 f"{got.tokens / got.forwards:6.2f} {got.full_passes / got.forwards:5.0%} {got.positions:15.1f} "
-                f"{got.tokens / got.seconds:8.0f}",
+                f"{got.positions / first.positions:6.0%} {got.tokens / got.seconds:8.0f} {got.deciding:8.2%}",
                 flush=True,
             )
 

@@ -34,6 +34,7 @@ COMMITS: dict[str, dict[str, Any]] = USUAL | {
     "local_leap": {"kind": "local_leap"},
     "klass": {"kind": "klass"},
     "credit": {"kind": "credit"},
+    "certainty": {"kind": "certainty"},
 }
 
 

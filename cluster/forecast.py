@@ -28,7 +28,7 @@ class Forecast:
     weight_bytes: int
     kv_bytes: int
     logit_bytes: int  # held at once, fp32
-    policy_bytes: int  # that cache and commit policy keep between steps
+    policy_bytes: int  # that commit and cache policies keep: distributions, updates, attention
     sampled: int  # rows looked at
     lengths: list[int]  # prompt tokens of those that could be read
     too_long: list[int]  # prompt tokens of those that no slot has room for
@@ -54,7 +54,9 @@ def forecast(prospect: Prospect) -> Forecast:
     open_positions = config.engine.slots * config.decode.block_length
     distributions = open_positions * model.shape.vocab * bytes_of("float32")
     commit = config.decode.commit.build(config.decode.block_length)
-    per_cell = kept_per_cell(model.shape, dtype_of(config.model.dtype), config.decode.cache.build())
+    cache, dtype = config.decode.cache.build(), dtype_of(config.model.dtype)
+    kept = held.cells * kept_per_cell(model.shape, dtype, cache, held.width)
+    kept += distributions if commit.keeps_distributions else 0
     return Forecast(
         files=len(prospect.listing.files),
         rows=prospect.plan.rows,
@@ -67,7 +69,7 @@ def forecast(prospect: Prospect) -> Forecast:
         weight_bytes=model.weight_bytes(config.model.dtype),
         kv_bytes=held.cells * bytes_per_cell(model.shape, dtype_of(config.model.dtype)),
         logit_bytes=min(distributions, CHUNK_BYTES),
-        policy_bytes=held.cells * per_cell + (distributions if commit.keeps_distributions else 0),
+        policy_bytes=kept,
         sampled=sampled,
         lengths=lengths,
         too_long=too_long,

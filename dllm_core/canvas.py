@@ -42,6 +42,7 @@ class Canvas:
     eos: Tensor  # [E] ids that end an answer
     cells: int = 0  # of the store
     causal: int = 0  # block-causal models: block size, counted from position 0
+    shift: int = 0  # of the model: row p predicts position p + shift
     stop_at_eos: bool = True
     noise_per_step: bool = False  # sampling noise is drawn anew at each step
     max_span_steps: int = 256  # a span is held no longer than this, whatever the policy says

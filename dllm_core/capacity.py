@@ -23,11 +23,15 @@ def bytes_per_cell(shape: ModelShape, dtype: torch.dtype) -> int:
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
 
 
-def kept_per_cell(shape: ModelShape, dtype: torch.dtype, cache: CachePolicy) -> int:
-    """Bytes that a cache policy keeps of one position in all layers, beside its keys and values."""
+def kept_per_cell(shape: ModelShape, dtype: torch.dtype, cache: CachePolicy, width: int) -> int:
+    """Bytes that a cache policy keeps of one position in all layers, beside its keys and values.
+
+    Attention weights are held while a forward runs, most when it computes every position.
+    """
     wide = int(cache.keeps_hidden) + int(cache.keeps_updates)
     plain = shape.kv_heads * shape.head_dim * int(cache.keeps_plain_keys)
-    return shape.layers * (wide * shape.hidden + plain) * dtype.itemsize
+    weights = width * torch.float32.itemsize * int(cache.keeps_attention)
+    return shape.layers * ((wide * shape.hidden + plain) * dtype.itemsize + weights)
 
 
 def capacity(shape: ModelShape, dtype: torch.dtype, sizes: EngineConfig, guided: bool = False) -> Capacity:

@@ -18,7 +18,7 @@ from dllm_core.request import Completion
 from dllm_core.retire import retire
 from dllm_core.rows import Rows
 from dllm_core.seating import admit
-from dllm_core.signals import Signals, read_signals
+from dllm_core.signals import Signals, read_more, read_signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         planned = with_readers(cache.plan(canvas), canvas, model.shift)  # [B, T]
         rows = Rows.of(planned, canvas)
         rows, x, work = forward(model, desk.store, cache, commit, rows, canvas, max_rows)
-        signals = read_signals(model, rows, x, canvas, commit.reads(canvas), commit.adjust, commit.needs_margin)
+        reads = commit.reads(canvas)
+        signals = read_signals(model, rows, x, canvas, reads, commit.adjust, commit.needs_margin)
         desk.counts.add(work, canvas)
 
         chosen = commit.choose(canvas, signals) & canvas.masked & signals.read
@@ -61,7 +62,9 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         changed, token = with_guides(*commit.rewrite(canvas, signals, chosen | surest), canvas)
         changed = changed & canvas.generated  # whatever a policy says, a prompt stays
         desk.counts.credit(changed & canvas.masked & (token != canvas.mask_id), commit.rule, surest)
-        cache.observe(canvas, signals, changed)
+        more = cache.reads(canvas)
+        seen = signals if more is None else read_more(model, rows, x, canvas, signals, reads, more)
+        cache.observe(canvas, seen, changed)
         commit.observe(canvas, signals, changed)
         canvas.cached = canvas.cached | planned
         canvas.commit(changed, token, signals.confidence, commit.holds(canvas))

@@ -80,7 +80,7 @@ class Engine:
         config, sizes, model = self.config, self.sizes, self.model
         canvas = Canvas.empty(
             sizes.slots, self.width, model.mask_id, model.eos_ids, self.device, cells=self.cells, causal=model.causal,
-            stop_at_eos=config.stop_at_eos, noise_per_step=config.noise == "step",
+            shift=model.shift, stop_at_eos=config.stop_at_eos, noise_per_step=config.noise == "step",
         )  # fmt: skip
         desk = Desk(
             self.store,

@@ -58,6 +58,20 @@ def read_signals(
     return signals
 
 
+def read_more(
+    model: Model, rows: Rows, x: Tensor, canvas: Canvas, signals: Signals, reads: Tensor, more: Tensor
+) -> Signals:
+    """signals, which were read at reads [B, T], and those of more [B, T] beside them; what they say is not adjusted."""
+    extra = more & ~reads
+    found = read_signals(model, rows, x, canvas, extra, lambda canvas, slot, position, logits: logits)
+    return Signals(
+        torch.where(extra, found.token, signals.token),
+        torch.where(extra, found.confidence, signals.confidence),
+        torch.where(extra, found.entropy, signals.entropy),
+        signals.margin,
+    )
+
+
 def predictors(rows: Rows, canvas: Canvas, reads: Tensor, shift: int) -> tuple[Tensor, Tensor, Tensor]:
     """Slot, position and row index, [n] each, of what is wanted (reads [B, T]) and was computed."""
     last = canvas.token.shape[1] - 1

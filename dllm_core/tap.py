@@ -8,7 +8,7 @@ from dllm_core.canvas import Canvas
 from dllm_core.models.base import Layer
 from dllm_core.rows import Rows
 from dllm_core.store import LayerStore
-from kernels.ragged_attention import attention_probs, attention_received
+from kernels.ragged_attention import attention_probs, attention_received, mean_attention
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +48,12 @@ class LayerTap:
         keys = None if c.keys is None else c.keys[rows.slot]
         cells = attention_received(q, self.store.k[self.index], rows.runs, keys)
         return cells[c.cell(c.position.expand_as(c.token))].masked_fill(~c.valid, 0.0)
+
+    def mean_probs(self, q: Tensor, rows: Rows) -> Tensor:
+        """Mean over heads of the attention weights of q [N, H, d], this layer's rows -> [N, T], fp32 at least.
+
+        For many rows: it goes through them in chunks and copies no keys.
+        """
+        c = self.canvas
+        keys = None if c.keys is None else c.keys[rows.slot]
+        return mean_attention(q, self.store.k[self.index], rows.runs, c.token.shape[1], keys)

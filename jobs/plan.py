@@ -22,7 +22,7 @@ REASONS = 8  # shown, at most
 
 def plan_text(found: Forecast) -> str:
     resumed = "  (begun already: what is finished is kept)" if found.begun else ""
-    kept = f", {size(found.policy_bytes)} kept by cache and commit policy" if found.policy_bytes else ""
+    kept = f", {size(found.policy_bytes)} kept by policies" if found.policy_bytes else ""
     per_row = f", {found.samples} answers each" if found.samples > 1 else ""
     lines = [
         f"input    {counted(found.rows, 'row')} in {counted(found.files, 'file')}{per_row}",

@@ -10,10 +10,13 @@ see the same keys was as fast as padding slots to a common length, and needs no 
 Shapes: N rows, H query heads, G key/value heads, d head width, P + 1 cells, T canvas width.
 """
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+WEIGHT_BYTES = 64 * 2**20  # fp32 weights of all heads that are held at once; bounds memory, not results
 Run = tuple[int, int, int, int]  # rows [start, stop) attend to the cells [first, first + reach)
 WEIGHT_BYTES = 64 * 2**20  # fp32 weights that are held at once; bounds memory, not results
 
@@ -72,24 +75,47 @@ def attention_probs(
     return weights
 
 
+def mean_attention(
+    q: Tensor, k: Tensor, runs: list[Run], width: int, keys: Tensor | None = None, held: int = WEIGHT_BYTES
+) -> Tensor:
+    """Weights of many rows, mean over heads: as `attention_probs(...).mean(1)`, its slow twin, for rows in runs.
+
+    q [N, H, d], k [P + 1, G, d], keys [N, T] or None -> [N, T = width] in fp32 at least. Rows of one run must have the
+    same row in `keys`. No keys are copied; about `held` bytes of fp32 weights exist at a time.
+    """
+    out = torch.zeros(len(q), width, dtype=torch.promote_types(q.dtype, torch.float32), device=q.device)
+    for rows, _, weights in _weights(q, k, runs, keys, held):
+        out[rows, : weights.shape[-1]] = weights.mean((0, 1))
+    return out
+
+
 def attention_received(
     q: Tensor, k: Tensor, runs: list[Run], keys: Tensor | None = None, held: int = WEIGHT_BYTES
 ) -> Tensor:
     """The attention that each cell gets from all rows, mean over heads: q [N, H, d], k [P + 1, G, d] -> [P + 1].
 
-    The sum over rows of `attention_probs`, by runs and in chunks of their rows: no keys are copied, and about `held`
-    bytes of fp32 weights exist at a time. Rows of one run must have the same row in keys [N, T].
+    The sum over rows of `mean_attention`, of which no row is kept.
     """
-    shared = q.shape[1] // k.shape[1]
-    own_q = q.unflatten(1, (-1, shared)).permute(1, 2, 0, 3)  # [G, H / G, N, d]
-    own_k = k.transpose(0, 1)  # [G, P + 1, d]
     received = torch.zeros(k.shape[0], dtype=torch.promote_types(q.dtype, torch.float32), device=q.device)
-    for start, stop, first, reach in runs:
-        chunk = max(1, held // (4 * q.shape[1] * reach))
-        for a in range(start, stop, chunk):
-            rows = own_q[:, :, a : min(a + chunk, stop)].flatten(1, 2)  # [G, H / G n, d]
-            score = (rows @ own_k[:, first : first + reach].mT * q.shape[-1] ** -0.5).to(received.dtype)
-            if keys is not None:
-                score = score.masked_fill(~keys[start, :reach], float("-inf"))
-            received[first : first + reach] += score.softmax(-1).sum((0, 1)) / q.shape[1]
+    for _, first, weights in _weights(q, k, runs, keys, held):
+        received[first : first + weights.shape[-1]] += weights.sum((0, 1, 2)) / q.shape[1]
     return received
+
+
+def _weights(
+    q: Tensor, k: Tensor, runs: list[Run], keys: Tensor | None, held: int
+) -> Iterator[tuple[slice, int, Tensor]]:
+    """Rows, their first cell, and their weights [G, H / G, n, reach] in fp32 at least, a chunk of a run at a time."""
+    heads, shared = q.shape[1], q.shape[1] // k.shape[1]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    own_q = q.unflatten(1, (-1, shared)).permute(1, 2, 0, 3)  # [G, H / G, N, d]
+    own_k = k.permute(1, 2, 0)  # [G, d, P + 1]
+    for start, stop, first, reach in runs:
+        few = max(1, held // (4 * heads * reach))  # rows at a time
+        for a in range(start, stop, few):
+            b = min(a + few, stop)
+            score = own_q[:, :, a:b].flatten(1, 2) @ own_k[:, :, first : first + reach]  # [G, H / G n, reach]
+            score = score.to(wide).mul_(q.shape[-1] ** -0.5)
+            if keys is not None:
+                score.masked_fill_(~keys[start, :reach], float("-inf"))
+            yield slice(a, b), first, score.softmax(-1).unflatten(1, (shared, b - a))

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dllm_core.cache.base import CachePolicy
+from dllm_core.cache.d2 import D2CacheConfig
 from dllm_core.cache.dkv import DelayedCacheConfig
 from dllm_core.cache.dllm import DllmCacheConfig
 from dllm_core.cache.dual import DualCacheConfig
@@ -20,12 +21,13 @@ CacheConfig = Annotated[
     | EntropyCacheConfig
     | DelayedCacheConfig
     | DllmCacheConfig
+    | D2CacheConfig
     | ElasticCacheConfig,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
-    "CacheConfig", "CachePolicy", "DelayedCacheConfig", "DllmCacheConfig", "DualCacheConfig", "ElasticCacheConfig",
-    "EntropyCacheConfig",
+    "CacheConfig", "CachePolicy", "D2CacheConfig", "DelayedCacheConfig", "DllmCacheConfig", "DualCacheConfig",
+    "ElasticCacheConfig", "EntropyCacheConfig",
     "NoCacheConfig", "PrefixCacheConfig",
 ]  # fmt: skip

@@ -26,6 +26,7 @@ class CachePolicy(ABC):
     keeps_plain_keys: ClassVar[bool] = False  # True: keys without rotary phase can be asked for
     keeps_updates: ClassVar[bool] = False  # True: it keeps what each layer added to each row; a plan counts the memory
     moves_rows: ClassVar[bool] = False  # True: `before_write`, `reselect` or `rejoin` is overridden
+    keeps_attention: ClassVar[bool] = False  # True: head-mean weights of all layers' rows are held in a forward
     needs_fixed_span: bool = False  # True: counts from the start of a span, so a sliding frontier is refused
 
     @abstractmethod
@@ -39,6 +40,13 @@ class CachePolicy(ABC):
     def reset(self, changed: Tensor) -> None:
         """Forget the slots marked in changed [B]: another request sits there now."""
         return
+
+    def reads(self, canvas: Canvas) -> Tensor | None:
+        """[B, T] bool: positions whose signals `observe` wants beside those that the commit policy reads; None = none.
+
+        Granted where a row was computed. The commit policy is not shown them.
+        """
+        return None
 
     def before_write(self, tap: LayerTap, rows: Rows, x: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
         """The store still holds the last step's K, V, h; the fresh k, v [N, G, d] are at hand.

@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from dllm_core.commit.base import CommitPolicy
+from dllm_core.commit.certainty import CertaintyConfig
 from dllm_core.commit.credit import CreditConfig
 from dllm_core.commit.eb import EntropyBoundedConfig
 from dllm_core.commit.factor import FactorConfig
@@ -14,11 +15,18 @@ from dllm_core.commit.threshold import ThresholdConfig
 from dllm_core.commit.top_k import TopKConfig
 
 CommitConfig = Annotated[
-    TopKConfig | ThresholdConfig | FactorConfig | EntropyBoundedConfig | LocalLeapConfig | KlassConfig | CreditConfig,
+    TopKConfig
+    | ThresholdConfig
+    | FactorConfig
+    | EntropyBoundedConfig
+    | LocalLeapConfig
+    | KlassConfig
+    | CreditConfig
+    | CertaintyConfig,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
-    "CommitConfig", "CommitPolicy", "CreditConfig", "EntropyBoundedConfig", "FactorConfig", "KlassConfig",
-    "LocalLeapConfig", "ThresholdConfig", "TopKConfig",
+    "CertaintyConfig", "CommitConfig", "CommitPolicy", "CreditConfig", "EntropyBoundedConfig", "FactorConfig",
+    "KlassConfig", "LocalLeapConfig", "ThresholdConfig", "TopKConfig",
 ]  # fmt: skip

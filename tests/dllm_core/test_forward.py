@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from dllm_core.cache.base import CachePolicy
 from dllm_core.cache.none import NoCache
 from dllm_core.canvas import Canvas
 from dllm_core.commit.threshold import Threshold
@@ -104,3 +105,36 @@ def test_received_attention_is_that_of_the_rows_given_and_none_lies_off_the_slot
     none = rows.take(rows.slot == 5)
     assert len(none) == 0
     assert not tap.received(none, q[:0]).any()
+
+
+class BothWays(CachePolicy):
+    """Asks the tap for the weights of all rows by runs, and for those of each row."""
+
+    def attach(self, canvas, shape) -> None:
+        self.asked = []
+
+    def plan(self, canvas):
+        return canvas.valid
+
+    def after_attend(self, tap, rows, q) -> None:
+        self.asked.append((tap.mean_probs(q, rows), tap.probs(q, rows.slot, rows.position).mean(1)))
+
+
+@pytest.mark.parametrize("causal", [0, 8], ids=["bidirectional", "block-causal"])
+@pytest.mark.parametrize("dropped", [False, True])
+def test_mean_weights_of_each_layer_are_those_of_the_rows_one_by_one(dropped, causal):
+    model, policy = tiny_model(), BothWays()
+    canvas = filled(model, [1, 30, 12])
+    canvas.causal = causal
+    if dropped:
+        canvas.keys = canvas.position % 3 != 2
+        canvas.keys = canvas.keys.expand(canvas.token.shape)
+    policy.attach(canvas, model.shape)
+    store = LayerStore(model.shape, 200, torch.float64)
+    with torch.inference_mode():
+        forward(model, store, policy, Threshold(0.9), Rows.of(canvas.valid, canvas), canvas, 1000)
+    assert len(policy.asked) == 3
+    for together, each in policy.asked:
+        assert together.shape == (int(canvas.valid.sum()), 64)
+        torch.testing.assert_close(together, each)
+    assert not torch.allclose(policy.asked[0][0], policy.asked[1][0])

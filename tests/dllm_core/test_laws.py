@@ -34,6 +34,7 @@ CACHES = {
     "dllm": {"kind": "dllm", "prompt_every": 5, "response_every": 3, "ratio": 0.3},
     "dllm-keys": {"kind": "dllm", "prompt_every": 4, "response_every": 6, "refresh_keys": True, "full_steps": 2},
     "elastic": {"kind": "elastic", "gamma": 0.9},
+    "d2": {"kind": "d2", "rollout_p": 0.3, "current_k": 12, "sigma": 3.0, "inflate_w": 3},
 }
 COMMITS = {
     "one-a-step": {"kind": "top_k"},
@@ -47,6 +48,7 @@ COMMITS = {
     "local-leap": {"kind": "local_leap", "tau": 0.3, "relaxed": 0.1},
     "klass": {"kind": "klass", "tau": 0.1, "epsilon": 0.5, "history": 1},
     "credit": {"kind": "credit", "tau": 0.3},
+    "certainty": {"kind": "certainty", "tokens": 2, "sigma": 3.0},
 }
 FRONTIERS = {
     "sliding": {"kind": "sliding", "width": 5},

@@ -52,11 +52,17 @@ def test_what_a_commit_policy_keeps_is_part_of_the_memory(tmp_path, kind, kept):
     vocabulary = json.loads((TINY_LLADA / "config.json").read_text())["embedding_size"]
     distributions = config.engine.slots * config.decode.block_length * vocabulary * 4
     assert found.policy_bytes == (distributions if kept else 0)
-    assert ("kept by cache and commit policy" in plan_text(found)) == kept
+    assert ("kept by policies" in plan_text(found)) == kept
 
 
 def test_what_a_cache_policy_keeps_of_each_position_is_part_of_the_memory(tmp_path):
-    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", ["a"]), decode__cache={"kind": "dllm"})
-    found = forecast(examine(config))
+    """dLLM-Cache: what each layer added, in the model's dtype. Elastic-Cache: each layer's input. d2Cache: a forward's
+    attention, when every position is computed."""
+    prompts = write_prompts(tmp_path / "in.parquet", ["a"])
     shape = json.loads((TINY_LLADA / "config.json").read_text())
-    assert found.policy_bytes == found.positions * shape["n_layers"] * shape["d_model"] * bytes_of(config.model.dtype)
+    for kind in ("dllm", "elastic", "d2"):
+        config = job_config(tmp_path, prompts, decode__cache={"kind": kind})
+        found = forecast(examine(config))
+        row = found.width * 4 if kind == "d2" else shape["d_model"] * bytes_of(config.model.dtype)
+        assert found.policy_bytes == found.positions * shape["n_layers"] * row
+        assert "kept by policies" in plan_text(found)

@@ -4,6 +4,7 @@ import torch
 from kernels.ragged_attention import (
     attention_probs,
     attention_received,
+    mean_attention,
     ragged_attention,
     ragged_attention_reference,
 )
@@ -105,3 +106,34 @@ def test_cells_without_rows_receive_nothing_even_beside_a_slot_of_nan():
     assert got[:9].isnan().all()
     assert got[9:12].tolist() == [0.0] * 3
     assert float(got[12:18].sum()) == pytest.approx(3)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 4 * 7 * 18 * 4, 10**9], ids=["row by row", "some rows", "at once"])
+@pytest.mark.parametrize(("heads", "groups", "width"), [(4, 4, 16), (7, 1, 64), (4, 2, 8)])
+@pytest.mark.parametrize("name", SLOTS)
+def test_mean_weights_of_many_rows_are_the_mean_of_each_rows_weights(name, heads, groups, width, chunk_bytes):
+    q, k, _, first, reach, runs = case(SLOTS[name], heads, groups, width)
+    weights = mean_attention(q, k, runs, 40, held=chunk_bytes)
+    torch.testing.assert_close(weights, attention_probs(q, k, first, reach, 40).mean(1))
+
+
+def test_mean_weights_leave_out_what_keys_leave_out_and_other_slots_cells():
+    q, k, _, first, reach, runs = case(SLOTS["many slots, ragged"], 4, 2, 8)
+    keys = torch.rand(len(q), 40, generator=torch.Generator().manual_seed(2)) < 0.5
+    keys[:, 0] = True
+    for start, stop, *_ in runs:
+        keys[start:stop] = keys[start]
+    expected = attention_probs(q, k, first, reach, 40, keys).mean(1)
+    torch.testing.assert_close(mean_attention(q, k, runs, 40, keys), expected)
+    k[:9] = float("nan")  # the first slot's
+    weights = mean_attention(q, k, runs, 40, keys)
+    assert weights[0, :9].isnan().all()
+    torch.testing.assert_close(weights[1:], expected[1:])
+
+
+def test_mean_weights_are_fp32_at_least_and_no_rows_have_none():
+    q, k, *_, runs = case(SLOTS["one slot"], 2, 2, 8, torch.bfloat16)
+    weights = mean_attention(q, k, runs, 20)
+    assert weights.dtype == torch.float32
+    torch.testing.assert_close(weights.sum(1), torch.ones(5))
+    assert mean_attention(q[:0], k, [], 20).shape == (0, 20)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dllm_core.canvas import Canvas
+from dllm_core.commit.certainty import Certainty, CertaintyConfig
 from dllm_core.commit.credit import Credit
 from dllm_core.commit.eb import EntropyBounded
 from dllm_core.commit.factor import Factor
@@ -265,3 +266,32 @@ def test_credit_of_weight_zero_leaves_the_logits_as_they_are():
     policy.attach(canvas, shape_of(2))
     for _ in range(3):
         torch.testing.assert_close(look(policy, canvas, [0.6, 0.4])[0], torch.tensor([0.6, 0.4]))
+
+
+def test_certainty_prefers_a_position_beside_decoded_ones_to_a_surer_one_far_from_them():
+    """sigma 1: beside one decoded position the density is 0.61, beside the end of many 0.75, five away 4e-6."""
+    canvas, signals = plane([0.1, 0.1, 0.1, 0.1, 0.9, 0.5])
+    assert chosen(Certainty(1, 1.0), canvas, signals) == [0]  # left of the answer all is decoded
+    assert chosen(Certainty(2, 1.0), canvas, signals) == [0, 1]
+    canvas.token[0, 5] = 7
+    assert chosen(Certainty(1, 1.0), canvas, signals) == [4]  # 0.9 x 0.75, as what follows the last counts like it
+    assert chosen(Certainty(3, 1.0), canvas, signals) == [0, 1, 4]  # 1 and 3 lie alike; the left one goes first
+    canvas, signals = plane([0.1, 0.1, 0.1, 0.1, 0.9, 0.5])
+    assert chosen(Certainty(1, 100.0), canvas, signals) == [4]  # so wide a density is nearly the same everywhere
+
+
+def test_certainty_of_the_narrowest_density_goes_from_left_to_right():
+    canvas, signals = plane([0.1, 0.2, 0.3, 0.4])
+    assert chosen(Certainty(3, 0.05), canvas, signals) == [0, 1, 2]
+
+
+def test_certainty_takes_only_open_positions_that_were_read():
+    canvas, signals = plane([float("nan"), 0.1, float("-inf"), 0.2, 0.9], block=4)
+    assert chosen(Certainty(9, 10.0), canvas, signals) == [1, 3]
+
+
+def test_certainty_refuses_what_makes_no_sense():
+    for wrong in ({"tokens": 0}, {"sigma": 0.0}, {"sigma": 101.0}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            CertaintyConfig(**wrong)
+    assert (CertaintyConfig().build(32).tokens, CertaintyConfig().build(32).sigma) == (1, 10.0)

@@ -28,5 +28,10 @@ class SpanMemory:
         column = position % self.width
         self.value[slot, column], self.owner[slot, column] = value, position
 
+    def forget(self, gone: Tensor) -> None:
+        """gone [B, T] bool: what was kept of these positions is unknown from now on."""
+        left = gone.gather(1, self.owner.clamp_min(0)) & (self.owner >= 0)
+        self.owner = self.owner.masked_fill(left, -1)
+
     def reset(self, changed: Tensor) -> None:
         self.owner = self.owner.masked_fill(changed[:, None], -1)

@@ -37,13 +37,17 @@ class Credit(CommitPolicy):
     def adjust(self, canvas: Canvas, slot: Tensor, position: Tensor, logits: Tensor) -> Tensor:
         before, known = self.credit.read(slot, position)
         credit = torch.where(known[:, None], self.beta * before, 0.0)  # [n, V]
-        top, token = logits.float().softmax(-1).max(-1)
-        credit.scatter_add_(1, token[:, None], top[:, None] ** self.gamma)
+        top, token = logits.float().softmax(-1).nan_to_num(0.0).max(-1)  # a NaN must not outlast its forward
+        earned = torch.where(top > 0, top**self.gamma, 0.0)
+        credit.scatter_add_(1, token[:, None], earned[:, None])
         self.credit.write(slot, position, credit)
         return logits.float() + self.alpha * credit.log1p()  # in bf16 most of the bonus would be rounded away
 
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
         return canvas.open & (signals.confidence >= self.tau)
+
+    def observe(self, canvas: Canvas, signals: Signals, changed: Tensor) -> None:
+        self.credit.forget(changed)  # a position that is masked again begins anew
 
 
 class CreditConfig(Config):

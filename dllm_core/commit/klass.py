@@ -49,6 +49,10 @@ class Klass(CommitPolicy):
         calm = self.calm[canvas.leader]  # a guide is not read on its own
         return canvas.open & (signals.confidence > self.tau) & (calm >= self.history)
 
+    def observe(self, canvas: Canvas, signals: Signals, changed: Tensor) -> None:
+        self.last.forget(changed)  # a position that is masked again begins anew
+        self.calm = self.calm.masked_fill(changed, 0)
+
 
 class KlassConfig(Config):
     kind: Literal["klass"] = "klass"

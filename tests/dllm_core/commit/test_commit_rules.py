@@ -295,3 +295,32 @@ def test_certainty_refuses_what_makes_no_sense():
         with pytest.raises(ValueError, match=next(iter(wrong))):
             CertaintyConfig(**wrong)
     assert (CertaintyConfig().build(32).tokens, CertaintyConfig().build(32).sigma) == (1, 10.0)
+
+
+@pytest.mark.parametrize(
+    "policy", [Klass(0.6, 0.01, 1, block_length=4), Credit(0.9, 1.0, 0.5, 1.0, block_length=4)], ids=["klass", "credit"]
+)
+def test_a_position_that_is_fixed_and_masked_again_begins_anew_and_its_neighbour_goes_on(policy):
+    canvas, signals = plane([0.9, 0.9])
+    policy.attach(canvas, shape_of(2))
+    first = look(policy, canvas, [0.6, 0.4], [0.6, 0.4])
+    fixed = torch.tensor([[True, False]])
+    policy.observe(canvas, signals, fixed)
+    again = look(policy, canvas, [0.6, 0.4], [0.6, 0.4])
+    if isinstance(policy, Klass):
+        assert chosen(policy, canvas, signals) == [1]
+    else:
+        torch.testing.assert_close(again[0], first[0])
+        assert again[1, 0] > first[1, 0] + 0.01
+
+
+@pytest.mark.parametrize("gamma", [0.2, 0.0])
+def test_a_nan_does_not_outlast_its_forward_in_credit(gamma):
+    canvas, _ = plane([0.9])
+    policy = Credit(0.9, 1.0, 0.5, gamma, block_length=4)
+    policy.attach(canvas, shape_of(2))
+    assert look(policy, canvas, [float("nan"), 0.4]).isnan().any()
+    got = look(policy, canvas, [0.6, 0.4])[0]
+    fresh = Credit(0.9, 1.0, 0.5, gamma, block_length=4)
+    fresh.attach(canvas, shape_of(2))
+    torch.testing.assert_close(got, look(fresh, canvas, [0.6, 0.4])[0])

@@ -28,12 +28,11 @@ def forward(
             old_key = cache.before_write(tap, rows, x, k, v)  # [N] bool or None
             store.write(i, rows, layer.rotate(k, rows.position), v, x, k, old_key)
             rows, x = cache.reselect(tap, rows, x)
-            q = layer.q(x)
+            q = layer.rotate(layer.q(x), rows.position)  # [N, H, d]
             computed = rows.count(slots)
         else:
-            q, k, v = layer.qkv(x)
-            store.write(i, rows, layer.rotate(k, rows.position), v, x, k)
-        q = layer.rotate(q, rows.position)  # [N, H, d]
+            q, turned, v, k = layer.qkv(x, rows.position)
+            store.write(i, rows, turned, v, x, k)
         out = attend_and_finish(layer, store, i, rows, x, q, canvas, max_rows)
         cache.after_attend(tap, rows, q)
         commit.after_attend(tap, rows, q)

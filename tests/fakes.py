@@ -87,12 +87,9 @@ class ScriptedLayer:
 
     positions: Tensor | None = None
 
-    def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return x[:, None], x[:, None], x[:, None]
-
-    def rotate(self, t: Tensor, position: Tensor) -> Tensor:
+    def qkv(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         self.positions = position
-        return t
+        return x[:, None], x[:, None], x[:, None], x[:, None]
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         assert self.positions is not None

@@ -32,8 +32,11 @@ class Layer(Protocol):
         """x [N, D] -> k, v [N, G, d]; no rotary phase."""
         ...
 
-    def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x [N, D] -> q [N, H, d], k, v [N, G, d] in one GEMM, for passes that keep their rows throughout a layer."""
+    def qkv(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """x [N, D], position [N] -> q [N, H, d] and k [N, G, d] with their rotary phase, v, and k without it.
+
+        One GEMM and one turn for both, for passes that keep their rows throughout a layer.
+        """
         ...
 
     def rotate(self, t: Tensor, position: Tensor) -> Tensor:

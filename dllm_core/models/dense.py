@@ -15,8 +15,7 @@ def dense_logits(model: Model, token: Tensor) -> Tensor:
     position = torch.arange(width, device=token.device).repeat(batch)  # [B T]
     x = model.embed(token.flatten())  # [B T, D]
     for layer in model.layers:
-        q, k, v = layer.qkv(x)
-        q, k = layer.rotate(q, position), layer.rotate(k, position)
+        q, k, v, _ = layer.qkv(x, position)
         q, k, v = (t.unflatten(0, (batch, width)).transpose(1, 2) for t in (q, k, v))  # [B, H or G, T, d]
         shared = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)

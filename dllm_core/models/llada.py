@@ -101,10 +101,11 @@ class LladaLayer(nn.Module):
         self.ff_out = nn.Parameter(torch.empty(hidden, inner, **like))
         self.split = (heads * d, kv * d, kv * d)
 
-    def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        parts = F.linear(rms_norm(x, self.attn_norm, self.eps), self.qkv_proj).split(self.split, -1)
-        q, k, v = (part.unflatten(-1, (-1, self.shape.head_dim)) for part in parts)
-        return q, k, v
+    def qkv(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        heads, kv, d = self.shape.heads, self.shape.kv_heads, self.shape.head_dim
+        parts = F.linear(rms_norm(x, self.attn_norm, self.eps), self.qkv_proj).unflatten(-1, (-1, d))
+        turned = self.rotate(parts[:, : heads + kv], position)
+        return turned[:, :heads], turned[:, heads:], parts[:, heads + kv :], parts[:, heads : heads + kv]
 
     def q(self, x: Tensor) -> Tensor:
         rows = self.qkv_proj[: self.split[0]]

@@ -24,10 +24,10 @@ class ByHand:
         self.model, self.k, self.v, self.update = model, [], [], []
         x = model.embed(token)
         for layer in model.layers:
-            q, k, v = layer.qkv(x)
-            self.k.append(layer.rotate(k, WHERE))
+            q, k, v, _ = layer.qkv(x, WHERE)
+            self.k.append(k)
             self.v.append(v)
-            out = layer.finish(x, self.attend(len(self.k) - 1, layer.rotate(q, WHERE)))
+            out = layer.finish(x, self.attend(len(self.k) - 1, q))
             self.update.append(out - x)
             x = out
 
@@ -41,17 +41,16 @@ class ByHand:
         """A step that recomputes `count` rows of the answer per layer -> x of the answer, and which rows those were."""
         answer, x, chosen_of = WHERE[PROMPT:], self.model.embed(token[PROMPT:]), []
         for i, layer in enumerate(self.model.layers):
-            q, k, v = layer.qkv(x)
+            q, k, v, _ = layer.qkv(x, answer)
             alike = F.cosine_similarity(v.flatten(1), self.v[i][PROMPT:].flatten(1), dim=1).tolist()
             chosen = sorted(sorted(range(len(answer)), key=lambda n: round(alike[n], 5))[:count])
             if i == 0:
                 chosen = list(range(len(answer)))
-            k = layer.rotate(k, answer)
             written = range(len(answer)) if refresh_keys else chosen
             for n in written:
                 self.k[i][PROMPT + n] = k[n]
             self.v[i][PROMPT:] = v
-            out = layer.finish(x[chosen], self.attend(i, layer.rotate(q, answer)[chosen]))
+            out = layer.finish(x[chosen], self.attend(i, q[chosen]))
             for n, row in zip(chosen, out, strict=True):
                 self.update[i][PROMPT + n] = row - x[n]
             x = x + self.update[i][PROMPT:]

@@ -22,5 +22,5 @@ def test_a_compiled_model_gives_the_same_answers_and_compiles_each_function_once
         assert isinstance(fast.model, CompiledModel)
         assert not isinstance(usual.model, CompiledModel)
         assert [facts(d) for d in fast.generate(requests)] == [facts(d) for d in usual.generate(requests)]
-    # qkv, q, kv, finish, and rotate for query and key heads: a new graph for each row count would be dozens
+    # qkv, q, kv, finish, and rotate for query and key heads; a new graph for each row count would be dozens
     assert 5 <= torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 8

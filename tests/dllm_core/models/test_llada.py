@@ -130,10 +130,12 @@ def test_rows_of_different_positions_are_each_turned_by_their_own() -> None:
 def test_separate_projections_equal_the_joint_one(kv_heads: int) -> None:
     layer = small_model(torch.float64, n_kv_heads=kv_heads).layers[1]
     x = torch.randn(6, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    q, k, v = layer.qkv(x)
+    position = torch.tensor([0, 3, 3, 90, 7, 1])
+    q, k, v, plain = layer.qkv(x, position)
     assert (q.shape, k.shape, v.shape) == ((6, 4, 8), (6, kv_heads, 8), (6, kv_heads, 8))
-    torch.testing.assert_close(layer.q(x), q, rtol=0, atol=1e-12)
-    for separate, joint in zip(layer.kv(x), (k, v), strict=True):
+    own_k, own_v = layer.kv(x)
+    apart = (layer.rotate(layer.q(x), position), layer.rotate(own_k, position), own_v, own_k)
+    for separate, joint in zip(apart, (q, k, v, plain), strict=True):
         torch.testing.assert_close(separate, joint, rtol=0, atol=1e-12)
 
 

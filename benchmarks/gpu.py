@@ -3,10 +3,10 @@
     python -m benchmarks.gpu                     # LLaDA-8B's shape, random weights, bf16
     python -m benchmarks.gpu --shape 100m --device cpu   # the same script where there is no GPU
 
-First the check: the engine on the device gives the same tokens as on the CPU, in float64, for every cache. Then the
-times, per slots: a full pass, a block step, the bare matrix products of the same rows (the roofline), and peak
-memory. The medians and ratios are of this one run. It has not been run on a GPU yet; numbers in docs/numbers.md say
-where they were taken.
+First the check: the engine on the device gives the same tokens as on the CPU, in float64, for every cache, commit rule
+and frontier. Then the times, per slots: a full pass, a block step, the bare matrix products of the same rows (the
+roofline), and peak memory. The medians and ratios are of this one run. It has not been run on a GPU yet; numbers in
+docs/numbers.md say where they were taken.
 """
 
 import argparse
@@ -36,6 +36,9 @@ SHAPES = {
     "100m": {"d_model": 768, "n_layers": 12, "n_heads": 12, "mlp_hidden_size": 2048, "vocab_size": 8192},
     "small": {"d_model": 64, "n_layers": 2, "n_heads": 4, "mlp_hidden_size": 128, "vocab_size": 96},
 }
+CACHES = ("none", "prefix", "dual", "dkv", "dllm", "d2", "elastic", "entropy")
+COMMITS = ("top_k", "threshold", "factor", "eb", "local_leap", "klass", "credit", "certainty")
+FRONTIERS = ("block", "sliding", "dpad")
 PROMPT, ANSWER, BLOCK = 512, 512, 32  # positions; 32 is the block length of the published settings
 
 
@@ -57,23 +60,26 @@ def random_model(shape: str, dtype: torch.dtype, device: str) -> Llada:
 
 
 def check_tokens(device: str) -> None:
-    """Answers on the device against answers on the CPU, float64."""
+    """Answers on the device against answers on the CPU, float64: each cache, each commit rule, each frontier once."""
     here = random_model("small", torch.float64, "cpu")
     there = random_model("small", torch.float64, device)
     there.load_state_dict(here.state_dict())
     requests = [Request(str(n), list(range(2, 2 + n)), 24, seed=n, temperature=n % 2) for n in range(1, 40, 3)]
-    for cache in ("none", "prefix", "dual", "entropy"):
-        decode = DecodeConfig(cache={"kind": cache}, commit={"kind": "factor"}, block_length=8)
+    methods = [{"cache": {"kind": kind}, "commit": {"kind": "factor"}} for kind in CACHES]
+    methods += [{"cache": {"kind": "dual"}, "commit": {"kind": kind}} for kind in COMMITS]
+    methods += [{"cache": {"kind": "none"}, "frontier": {"kind": kind}} for kind in FRONTIERS]
+    for method in methods:
+        decode = DecodeConfig(block_length=8, **method)
         answers = [
-            [
-                done.tokens
-                for done in Engine(
-                    model, NoText(), decode, EngineConfig(slots=5, width=64), torch.float64, where
-                ).generate(requests)
-            ]
+            [done.tokens for done in engine_on(where, model, decode).generate(requests)]
             for model, where in ((here, "cpu"), (there, device))
         ]
-        print(f"cache {cache:7} same tokens on {device} as on the CPU: {answers[0] == answers[1]}", flush=True)
+        named = ", ".join(f"{part} {settings['kind']}" for part, settings in method.items())
+        print(f"{named:35} same tokens on {device} as on the CPU: {answers[0] == answers[1]}", flush=True)
+
+
+def engine_on(device: str, model: Llada, decode: DecodeConfig) -> Engine:
+    return Engine(model, NoText(), decode, EngineConfig(slots=5, width=64), torch.float64, device)
 
 
 def median_seconds(run: Callable[[], object], device: str, repeats: int = 10) -> float:

@@ -13,6 +13,7 @@ Each line is one (dtype, slots, cache, commit); columns are medians over repeats
 
 import argparse
 import itertools
+import json
 import statistics
 import time
 from dataclasses import dataclass, replace
@@ -29,19 +30,34 @@ from dllm_core.engine import Engine
 from dllm_core.models.llada import Llada, LladaConfig
 from dllm_core.models.load import load
 from dllm_core.request import Request
-from dllm_core.text import TextCodec
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-CACHES = ("none", "prefix", "dual", "entropy")  # by default
+CACHES = ("none", "prefix", "dual", "entropy")
 COMMITS: dict[str, dict[str, Any]] = {
     "top_k": {"kind": "top_k"},
     "threshold": {"kind": "threshold", "tau": 0.9},
     "factor": {"kind": "factor", "f": 1.0},
 }
-UNSURE: dict[str, Any] = {"tau": 100.0}  # random weights are never sure, and EntropyCache would never save a row
 SHAPES = {  # random weights, for speed alone
     "100m": {"d_model": 768, "n_layers": 12, "n_heads": 12, "mlp_hidden_size": 2048, "vocab_size": 8192},
 }
+
+
+def method_of(text: str) -> dict[str, Any]:
+    """`dual`; with settings: `entropy,tau=0.5,recent=16`; with a frontier other than blocks: `elastic+sliding,width=8`.
+
+    Random weights are never sure: there EntropyCache saves rows with a tau above every entropy alone.
+    """
+    parts = [part.split(",") for part in text.split("+")]
+    return {
+        name: {"kind": kind} | dict(_setting(setting) for setting in settings)
+        for name, (kind, *settings) in zip(("cache", "frontier"), parts, strict=False)
+    }
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, value = text.split("=", 1)
+    return name, json.loads(value) if value[:1].isdigit() or value in ("true", "false", "null") else value
 
 
 @dataclass
@@ -100,8 +116,7 @@ class Bench:
 
     def measure(self, count: int, slots: int, cache: str, commit: str, repeats: int) -> Measured:
         requests = self.requests[:count]
-        settings = {"kind": cache} | (UNSURE if cache == "entropy" and not isinstance(self.codec, TextCodec) else {})
-        decode = DecodeConfig(cache=settings, commit=COMMITS[commit], block_length=32)
+        decode = DecodeConfig(**method_of(cache), commit=COMMITS[commit], block_length=32)
         sizes = EngineConfig(slots=slots, width=max(r.length for r in requests), compile=self.compile)
         seconds, gemms, deciding, tokens, forwards = [], [], [], 0, 0
         for _ in range(repeats):
@@ -165,7 +180,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
-    parser.add_argument("--caches", nargs="+", default=list(CACHES))
+    parser.add_argument("--caches", nargs="+", default=list(CACHES), help=method_of.__doc__)
     parser.add_argument("--commits", nargs="+", default=list(COMMITS), choices=list(COMMITS))
     parser.add_argument("--compile", action="store_true", help="layers through torch.compile (engine.compile)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -178,6 +193,8 @@ def main() -> None:
         most = max(arguments.least, 2 * max(arguments.slots))
         bench = tiny(dtype, most) if arguments.shape == "tiny" else random_weights(arguments.shape, dtype, most)
         bench = replace(bench, compile=arguments.compile)
+        if arguments.compile:  # compiling takes a minute, and is no part of a step
+            bench.measure(arguments.least, 1, "none", "top_k", repeats=1)
         reference = bench.measure(arguments.least, 1, "none", "top_k", repeats=1)
         show(dtype, 1, "none", "top_k", reference, reference, "the reference sampler")
         for cache, commit in itertools.product(arguments.caches, arguments.commits):

@@ -67,15 +67,18 @@ def check_tokens(device: str) -> None:
     requests = [Request(str(n), list(range(2, 2 + n)), 24, seed=n, temperature=n % 2) for n in range(1, 40, 3)]
     methods = [{"cache": {"kind": kind}, "commit": {"kind": "factor"}} for kind in CACHES]
     methods += [{"cache": {"kind": "dual"}, "commit": {"kind": kind}} for kind in COMMITS]
-    methods += [{"cache": {"kind": "none"}, "frontier": {"kind": kind}} for kind in FRONTIERS]
+    methods += [{"cache": {"kind": "elastic"}, "frontier": {"kind": kind}} for kind in FRONTIERS]
     for method in methods:
         decode = DecodeConfig(block_length=8, **method)
         answers = [
             [done.tokens for done in engine_on(where, model, decode).generate(requests)]
             for model, where in ((here, "cpu"), (there, device))
         ]
+        same = answers[0] == answers[1]
         named = ", ".join(f"{part} {settings['kind']}" for part, settings in method.items())
-        print(f"{named:35} same tokens on {device} as on the CPU: {answers[0] == answers[1]}", flush=True)
+        print(f"{named:35} same tokens on {device} as on the CPU: {same}", flush=True)
+        if not same:
+            raise SystemExit(1)
 
 
 def engine_on(device: str, model: Llada, decode: DecodeConfig) -> Engine:

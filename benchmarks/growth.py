@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import torch
 
-from benchmarks.methods import cache_of
+from benchmarks.engine import method_of
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 from dllm_core.engine import Engine
 from dllm_core.models.load import load
@@ -34,7 +34,7 @@ def prompts(ids: Iterable[int], length: int, count: int) -> list[list[int]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--caches", nargs="+", default=["none", "dual", "entropy"], help=cache_of.__doc__)
+    parser.add_argument("--caches", nargs="+", default=["none", "dual", "entropy"], help=method_of.__doc__)
     parser.add_argument("--lengths", type=int, nargs="+", default=[64, 128, 256, 512, 1024])
     parser.add_argument("--prompts", type=int, nargs="+", default=[32, 256, 1024])
     parser.add_argument("--slots", type=int, default=4)
@@ -56,7 +56,7 @@ def main() -> None:
             before: tuple[float, float] | None = None
             for length in arguments.lengths:
                 commit = {"kind": "top_k", "steps": length // PER_STEP}
-                decode = DecodeConfig(cache=cache_of(cache), commit=commit, block_length=32, stop_at_eos=False)
+                decode = DecodeConfig(**method_of(cache), commit=commit, block_length=32, stop_at_eos=False)
                 engine = Engine(model, codec, decode, sizes, getattr(torch, arguments.dtype))
                 requests = [Request(str(i), p, length) for i, p in enumerate(prompts(ids, prompt, arguments.slots))]
                 times = []

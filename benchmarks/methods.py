@@ -1,15 +1,14 @@
 """How methods compare on the bundled model's held-out problems: exact match, tokens per forward, positions computed.
 
-    python -m benchmarks.methods --caches none dual entropy --commits threshold --rows 2400
+    python -m benchmarks.methods --caches none dual entropy elastic+sliding --commits threshold --rows 2400
 
-Each line is one cache x commit, all rows at 32 slots, in this one run. Beside accuracy stands its difference to the
-first cache of the list under the same commit rule: the mean of the paired differences and its 95 % interval (normal
-approximation), in points; beside positions/token stands their share of the first cache's. tokens/s is one run, not a
-median: benchmarks.engine measures speed.
+Each line is one cache x commit, all rows, in this one run; blocks of 32 where no other frontier is named. Beside
+accuracy stands its difference to the first cache of the list under the same commit rule: the mean of the paired
+differences and its 95 % interval (normal approximation), in points; beside positions/token their share of the first
+cache's. tokens/s is one run, not a median: benchmarks.engine measures speed.
 """
 
 import argparse
-import json
 import math
 import statistics
 import time
@@ -21,6 +20,7 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks.engine import COMMITS as USUAL
+from benchmarks.engine import method_of
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 from dllm_core.engine import Engine
 from dllm_core.request import Request
@@ -49,10 +49,8 @@ class Outcome:
     deciding: float  # share of the steps' time
 
 
-def run(cache: dict[str, Any], commit: str, rows: list[dict[str, str]], settings: argparse.Namespace) -> Outcome:
+def run(decode: DecodeConfig, rows: list[dict[str, str]], settings: argparse.Namespace) -> Outcome:
     model = ModelConfig(path=str(EXAMPLES / "tiny-llada"), dtype=settings.dtype, device="cpu")
-    frontier = {"kind": "sliding"} if cache["kind"] == "elastic" else {"kind": "block"}  # as its authors have it
-    decode = DecodeConfig(cache=cache, commit=COMMITS[commit], frontier=frontier, block_length=32)
     sizes = EngineConfig(slots=settings.slots, width=settings.length + 256, threads=settings.threads)
     engine = Engine.from_config(model, decode, sizes)
     chats = [engine.codec.encode_chat([{"role": "user", "content": row["prompt"]}]) for row in rows]
@@ -80,23 +78,13 @@ def difference(ours: list[bool], theirs: list[bool]) -> str:
     return f"{mean:+.2f} [{mean - half:+.2f}, {mean + half:+.2f}]"
 
 
-def cache_of(text: str) -> dict[str, Any]:
-    """`dual`, or with settings: `entropy,tau=0.5,recent=16`."""
-    kind, *settings = text.split(",")
-    pairs = (setting.split("=", 1) for setting in settings)
-    return {"kind": kind} | {
-        name: json.loads(value) if value[:1].isdigit() or value in ("true", "false", "null") else value
-        for name, value in pairs
-    }
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--caches",
         nargs="+",
-        default=["none", "prefix", "dual", "dkv", "dllm", "d2", "elastic", "entropy"],
-        help=cache_of.__doc__,
+        default=["none", "prefix", "dual", "dkv", "dllm", "d2", "elastic+sliding", "entropy"],
+        help=method_of.__doc__,
     )
     parser.add_argument("--commits", nargs="+", default=["top_k", "threshold", "factor"], choices=list(COMMITS))
     parser.add_argument("--rows", type=int, default=2400)
@@ -107,15 +95,20 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = pq.read_table(EXAMPLES / "held_out.parquet").to_pylist()[: arguments.rows]
     print(
-        f"tiny model, {len(rows)} held-out problems, {arguments.dtype}, {arguments.slots} slots, block 32, "
+        f"tiny model, {len(rows)} held-out problems, {arguments.dtype}, {arguments.slots} slots, "
         f"length {arguments.length}, torch {torch.__version__}"
     )
     print(f"{'cache':24} {'commit':14} {'exact':>6} {'against ' + arguments.caches[0]:23} {'TPF':>6} {'full':>5} "
           f"{'positions/token':>15} {'share':>6} {'tokens/s':>8} {'deciding':>8}")  # fmt: skip
+    methods = {
+        (commit, cache): DecodeConfig(**method_of(cache), commit=COMMITS[commit], block_length=32)
+        for commit in arguments.commits
+        for cache in arguments.caches
+    }  # what cannot be combined is refused before anything runs
     for commit in arguments.commits:
         first: Outcome | None = None
         for cache in arguments.caches:
-            got = run(cache_of(cache), commit, rows, arguments)
+            got = run(methods[commit, cache], rows, arguments)
             first = first or got
             print(
                 f"{cache:24} {commit:14} {sum(got.right) / len(rows):6.1%} {difference(got.right, first.right):23} "

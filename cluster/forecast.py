@@ -28,7 +28,7 @@ class Forecast:
     weight_bytes: int
     kv_bytes: int
     logit_bytes: int  # held at once, fp32
-    policy_bytes: int  # that commit and cache policies keep: distributions, updates, attention
+    policy_bytes: int  # that policies keep: distributions, layer inputs and updates, plain keys, attention
     sampled: int  # rows looked at
     lengths: list[int]  # prompt tokens of those that could be read
     too_long: list[int]  # prompt tokens of those that no slot has room for
@@ -51,10 +51,11 @@ def forecast(prospect: Prospect) -> Forecast:
             elif prompt.error is not None:
                 refused[prompt.error] += 1
     reader.close()
-    open_positions = config.engine.slots * config.decode.block_length
+    decode, dtype = config.decode, dtype_of(config.model.dtype)
+    cache, commit = decode.cache.build(), decode.commit.build(decode.block_length)
+    open_positions = config.engine.slots * decode.frontier.build(decode.block_length).most_open
+    read = held.cells if cache.reads_more else open_positions
     distributions = open_positions * model.shape.vocab * bytes_of("float32")
-    commit = config.decode.commit.build(config.decode.block_length)
-    cache, dtype = config.decode.cache.build(), dtype_of(config.model.dtype)
     kept = held.cells * kept_per_cell(model.shape, dtype, cache, held.width)
     kept += distributions if commit.keeps_distributions else 0
     return Forecast(
@@ -67,8 +68,8 @@ def forecast(prospect: Prospect) -> Forecast:
         width=held.width,
         positions=held.cells,
         weight_bytes=model.weight_bytes(config.model.dtype),
-        kv_bytes=held.cells * bytes_per_cell(model.shape, dtype_of(config.model.dtype)),
-        logit_bytes=min(distributions, CHUNK_BYTES),
+        kv_bytes=held.cells * bytes_per_cell(model.shape, dtype),
+        logit_bytes=min(read * model.shape.vocab * bytes_of("float32"), CHUNK_BYTES),
         policy_bytes=kept,
         sampled=sampled,
         lengths=lengths,

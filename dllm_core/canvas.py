@@ -40,7 +40,6 @@ class Canvas:
     guidance: Tensor  # [B] fp32
     mask_id: int
     eos: Tensor  # [E] ids that end an answer
-    cells: int = 0  # of the store
     causal: int = 0  # block-causal models: block size, counted from position 0
     shift: int = 0  # of the model: row p predicts position p + shift
     stop_at_eos: bool = True

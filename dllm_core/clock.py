@@ -11,21 +11,30 @@ Policy = TypeVar("Policy")
 
 
 class DecisionClock:
-    def __init__(self) -> None:
+    """now: seconds of a clock that never goes back."""
+
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        self.now = now
         self.deciding = 0.0  # seconds inside policies
-        self.stepping = 0.0  # seconds inside steps, policies included
+        self.stepping = 0.0  # seconds of whole steps
+        self._began = 0.0
         self._entered: dict[int, tuple[float, float]] = {}  # slot -> both, when its request entered
 
     def watch(self, policy: Policy) -> Policy:
         """The same policy; the time inside its methods is counted. What it calls on itself is counted once."""
         return cast(Policy, _Watched(policy, self))
 
-    def enter(self, slots: list[int]) -> None:
-        """Requests sit in these slots; those that sat there before go on."""
+    def begin(self, slots: list[int]) -> None:
+        """A step begins. Requests sit in these slots; those that sat there before go on."""
+        self._began = self.now()
         self._entered = {slot: self._entered.get(slot, (self.deciding, self.stepping)) for slot in slots}
 
-    def share(self, slot: int) -> float:
-        """Of the steps that the request in a slot took part in; to be asked before it leaves."""
+    def end(self) -> None:
+        """The device has told what became of the step."""
+        self.stepping += self.now() - self._began
+
+    def leave(self, slot: int) -> float:
+        """A request leaves: the share of deciding in the steps that it took part in."""
         deciding, stepping = self._entered.pop(slot)
         spent = self.stepping - stepping
         return (self.deciding - deciding) / spent if spent else 0.0
@@ -41,10 +50,10 @@ class _Watched:
 
     def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **more: Any) -> Any:
-            began = perf_counter()
+            began = self._clock.now()
             try:
                 return method(*args, **more)
             finally:
-                self._clock.deciding += perf_counter() - began
+                self._clock.deciding += self._clock.now() - began
 
         return timed

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -42,8 +41,8 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         yield from waiting.answers()
         if not any(canvas.seats):
             return
-        began, decided = perf_counter(), desk.clock.deciding
-        desk.clock.enter([b for b, seat in enumerate(canvas.seats) if seat is not None])
+        decided, stepped = desk.clock.deciding, desk.clock.stepping
+        desk.clock.begin([b for b, seat in enumerate(canvas.seats) if seat is not None])
         cache.reset(entered)
         commit.reset(entered)
         desk.counts.reset(entered)
@@ -70,9 +69,9 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         canvas.commit(changed, token, signals.confidence, commit.holds(canvas))
         if (nearer := frontier.cut(canvas, signals)) is not None:
             canvas.end = nearer
-        desk.clock.stepping += perf_counter() - began
         done = retire(canvas, desk, failed, broken)
-        desk.counter.step(canvas, len(waiting.queue), done, perf_counter() - began, desk.clock.deciding - decided)
+        spent, deciding = desk.clock.stepping - stepped, desk.clock.deciding - decided
+        desk.counter.step(canvas, len(waiting.queue), done, spent, deciding)
         yield from done
 
 

@@ -49,7 +49,9 @@ class Engine:
             config.cache.build(), config.commit.build(config.block_length), config.frontier.build(config.block_length)
         )
         cache = self.method.cache
-        self.store = LayerStore(model.shape, self.cells, dtype, device, cache.keeps_hidden, cache.keeps_plain_keys)
+        self.store = LayerStore(
+            model.shape, self.cells, dtype, device, cache.keeps_hidden, cache.keeps_plain_keys, cache.keeps_updates
+        )
 
     @classmethod
     def from_config(cls, model: ModelConfig, decode: DecodeConfig, engine: EngineConfig) -> Engine:
@@ -79,7 +81,7 @@ class Engine:
     def _decode(self, source: Source) -> Iterator[Completion]:
         config, sizes, model = self.config, self.sizes, self.model
         canvas = Canvas.empty(
-            sizes.slots, self.width, model.mask_id, model.eos_ids, self.device, cells=self.cells, causal=model.causal,
+            sizes.slots, self.width, model.mask_id, model.eos_ids, self.device, causal=model.causal,
             shift=model.shift, stop_at_eos=config.stop_at_eos, noise_per_step=config.noise == "step",
         )  # fmt: skip
         desk = Desk(

@@ -34,6 +34,7 @@ def forward(
             q, turned, v, k = layer.qkv(x, rows.position)
             store.write(i, rows, turned, v, x, k)
         out = attend_and_finish(layer, store, i, rows, x, q, canvas, max_rows)
+        store.add(i, rows, x, out)
         cache.after_attend(tap, rows, q)
         commit.after_attend(tap, rows, q)
         rows, x = cache.rejoin(tap, rows, out)

@@ -44,6 +44,7 @@ def retire(canvas: Canvas, desk: Desk, failed: Tensor, broken: Tensor) -> list[C
     counts = desk.counts
     facts = (canvas.finished, failed & canvas.live, broken, canvas.end, canvas.age, counts.full_passes, counts.rows)
     told = torch.cat([torch.stack([fact.long() for fact in facts], 1), counts.commits], 1).tolist()  # the one wait
+    desk.clock.end()
     status = [Status(*row[: len(facts)]) for row in told]
     fixed = [row[len(facts) :] for row in told]  # by rule
     lost = [b for b, now in enumerate(status) if canvas.seats[b] is not None and now.failed and not now.broken]
@@ -71,7 +72,7 @@ def completion(
         "full_passes": own.full_passes,
         "rows_computed": round(rows / desk.counts.layers),
         "commits": {rule: count for rule, count in zip(desk.counts.rules, fixed, strict=True) if count},
-        "decision_share": desk.clock.share(b),
+        "decision_share": desk.clock.leave(b),
         "queue_seconds": seat.admitted_at - seat.read_at,
         "decode_seconds": perf_counter() - seat.admitted_at,
     }

@@ -55,7 +55,7 @@ class Rows:
         return plane[self.slot, self.position]
 
     def take(self, wanted: Tensor) -> "Rows":
-        """The rows marked in wanted [N] bool."""
+        """The rows marked in wanted [N] bool, or those of its indices, ascending."""
         return Rows(self.slot[wanted], self.position[wanted], self.cell[wanted], self.reach[wanted])
 
     def count(self, slots: int) -> Tensor:

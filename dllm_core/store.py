@@ -1,4 +1,6 @@
-"""What survives between steps: keys, values and, for policies that ask, layer inputs and keys without rotary phase."""
+"""What survives between steps: keys, values and, for policies that ask, each layer's input, what it added to that, and
+keys without rotary phase.
+"""
 
 import torch
 from torch import Tensor
@@ -8,7 +10,7 @@ from dllm_core.rows import Rows
 
 
 class LayerStore:
-    """k, v [L, P + 1, G, d]; h [L, P + 1, D]; plain as k, before rotary encoding. Cell P is scratch, for padding."""
+    """k, v [L, P + 1, G, d]; h, added [L, P + 1, D]; plain as k, before rotary encoding. Cell P is scratch."""
 
     def __init__(
         self,
@@ -18,29 +20,33 @@ class LayerStore:
         device: torch.device | str = "cpu",
         hidden: bool = False,
         plain_keys: bool = False,
+        updates: bool = False,
     ) -> None:
         kv = (shape.layers, cells + 1, shape.kv_heads, shape.head_dim)
         self.k, self.v = (torch.zeros(kv, dtype=dtype, device=device) for _ in range(2))
-        self.h = torch.zeros(*kv[:2], shape.hidden, dtype=dtype, device=device) if hidden else None
+        self.h, self.added = (
+            torch.zeros(*kv[:2], shape.hidden, dtype=dtype, device=device) if kept else None
+            for kept in (hidden, updates)
+        )
         self.plain = torch.zeros_like(self.k) if plain_keys else None
 
     def write(
         self, layer: int, rows: Rows, k: Tensor, v: Tensor, x: Tensor, plain: Tensor, old_key: Tensor | None = None
     ) -> None:
-        """k (rotated), v, plain [N, G, d]; x [N, D]. Where old_key [N] bool is true, the stored key stays."""
+        """k (rotated), v, plain [N, G, d]; x [N, D]. Where old_key [N] bool is true, the stored key stays (k alone)."""
         if old_key is not None:
             k = torch.where(old_key[:, None, None], self.k[layer][rows.cell], k)
-            plain = (
-                plain
-                if self.plain is None
-                else torch.where(old_key[:, None, None], self.plain[layer][rows.cell], plain)
-            )
         for plane, value in ((self.k, k), (self.v, v), (self.h, x), (self.plain, plain)):
             if plane is not None:
                 plane[layer].index_copy_(0, rows.cell, value)
 
+    def add(self, layer: int, rows: Rows, before: Tensor, after: Tensor) -> None:
+        """What a layer made of its rows, before and after it [N, D]."""
+        if self.added is not None:
+            self.added[layer].index_copy_(0, rows.cell, after - before)
+
     def clear(self, first: int, length: int) -> None:
         """Zero a run of cells. What a finished request leaves is harmless, but a NaN times a weight of 0 is NaN."""
-        for plane in (self.k, self.v, self.h, self.plain):
+        for plane in (self.k, self.v, self.h, self.added, self.plain):
             if plane is not None:
                 plane[:, first : first + length] = 0

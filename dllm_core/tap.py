@@ -27,6 +27,12 @@ class LayerTap:
             raise ValueError("the store keeps no hidden states; the policy must set keeps_hidden")
         return self.store.h[self.index][cell]
 
+    def update(self, cell: Tensor) -> Tensor:
+        """What this layer added to cells [...] when it last computed them -> [..., D]; for `keeps_updates`."""
+        if self.store.added is None:
+            raise ValueError("the store keeps no updates; the policy must set keeps_updates")
+        return self.store.added[self.index][cell]
+
     def values(self, cell: Tensor) -> Tensor:
         """V of this layer as last computed for cells [...] -> [..., G, d]."""
         return self.store.v[self.index][cell]

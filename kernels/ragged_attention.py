@@ -5,7 +5,9 @@
 
 Cells of a slot are contiguous: position p lies in cell first + p, so a slot's keys are a view. Grouped heads are never
 repeated; the H / G queries of a group become rows. On a CPU, one call of the library's attention per run of rows that
-see the same keys was as fast as padding slots to a common length, and needs no copy of K and V.
+see the same keys was as fast as padding slots to a common length, and needs no copy of K and V. Weights, for policies
+that look at them: of few rows (`attention_probs`), of many as a mean over heads (`mean_attention`) or as the sum that
+each cell gets (`attention_received`); products and softmax in fp32 at least.
 
 Shapes: N rows, H query heads, G key/value heads, d head width, P + 1 cells, T canvas width.
 """
@@ -18,7 +20,6 @@ from torch import Tensor
 
 WEIGHT_BYTES = 64 * 2**20  # fp32 weights of all heads that are held at once; bounds memory, not results
 Run = tuple[int, int, int, int]  # rows [start, stop) attend to the cells [first, first + reach)
-WEIGHT_BYTES = 64 * 2**20  # fp32 weights that are held at once; bounds memory, not results
 
 
 def ragged_attention_reference(
@@ -69,9 +70,9 @@ def attention_probs(
         seen = seen & keys
     cell = first[:, None] + torch.minimum(place, (reach[:, None] - 1).clamp_min(0))
     own = k[cell].repeat_interleave(q.shape[1] // k.shape[1], 2)  # [n, T, H, d]
-    score = torch.einsum("nhd,nthd->nht", q, own) * q.shape[-1] ** -0.5
-    wide = score.to(torch.promote_types(score.dtype, torch.float32))
-    weights: Tensor = wide.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
+    wide = torch.promote_types(q.dtype, torch.float32)
+    score = torch.einsum("nhd,nthd->nht", q.to(wide), own.to(wide)) * q.shape[-1] ** -0.5
+    weights: Tensor = score.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
     return weights
 
 
@@ -109,13 +110,12 @@ def _weights(
     heads, shared = q.shape[1], q.shape[1] // k.shape[1]
     wide = torch.promote_types(q.dtype, torch.float32)
     own_q = q.unflatten(1, (-1, shared)).permute(1, 2, 0, 3)  # [G, H / G, N, d]
-    own_k = k.permute(1, 2, 0)  # [G, d, P + 1]
     for start, stop, first, reach in runs:
+        own_k = k[first : first + reach].permute(1, 2, 0).to(wide)  # [G, d, reach]; bf16 scores would be rounded
         few = max(1, held // (4 * heads * reach))  # rows at a time
         for a in range(start, stop, few):
             b = min(a + few, stop)
-            score = own_q[:, :, a:b].flatten(1, 2) @ own_k[:, :, first : first + reach]  # [G, H / G n, reach]
-            score = score.to(wide).mul_(q.shape[-1] ** -0.5)
+            score = (own_q[:, :, a:b].flatten(1, 2).to(wide) @ own_k).mul_(q.shape[-1] ** -0.5)  # [G, H / G n, reach]
             if keys is not None:
                 score.masked_fill_(~keys[start, :reach], float("-inf"))
             yield slice(a, b), first, score.softmax(-1).unflatten(1, (shared, b - a))

@@ -24,8 +24,9 @@ class CachePolicy(ABC):
 
     keeps_hidden: ClassVar[bool] = False  # True: the store keeps each layer's input
     keeps_plain_keys: ClassVar[bool] = False  # True: keys without rotary phase can be asked for
-    keeps_updates: ClassVar[bool] = False  # True: it keeps what each layer added to each row; a plan counts the memory
+    keeps_updates: ClassVar[bool] = False  # True: the store keeps what each layer added to each row
     moves_rows: ClassVar[bool] = False  # True: `before_write`, `reselect` or `rejoin` is overridden
+    reads_more: ClassVar[bool] = False  # True: `reads` is overridden; the head may run on all masks of a slot
     keeps_attention: ClassVar[bool] = False  # True: head-mean weights of all layers' rows are held in a forward
     needs_fixed_span: bool = False  # True: counts from the start of a span, so a sliding frontier is refused
 

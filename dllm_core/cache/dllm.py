@@ -18,7 +18,6 @@ from torch import Tensor
 from dllm_core.cache.base import CachePolicy
 from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
-from dllm_core.models.base import ModelShape
 from dllm_core.rows import Rows
 from dllm_core.tap import LayerTap
 
@@ -28,52 +27,52 @@ EQUAL = 2.0**-20  # cosines nearer than this count as equal: what did not move i
 class DllmCache(CachePolicy):
     keeps_updates: ClassVar[bool] = True
     moves_rows: ClassVar[bool] = True
-    update: Tensor | None  # [L, P + 1, D] what each layer added to the row of each cell; made when the dtype is known
+    adaptive: Tensor  # [B] bool: this step chooses rows of the answer
+    chosen: Tensor  # [N] bool of the rows that entered the layer
 
     def __init__(
         self, prompt_every: int, response_every: int, ratio: float, full_steps: int, refresh_keys: bool
     ) -> None:
         self.prompt_every, self.response_every, self.ratio = prompt_every, response_every, ratio
         self.full_steps, self.refresh_keys = full_steps, refresh_keys
-
-    def attach(self, canvas: Canvas, shape: ModelShape) -> None:
-        self.layers, self.update = shape.layers, None
+        self.entered: tuple[Rows, Tensor] | None = None  # rows and x of the layer under way
 
     def plan(self, canvas: Canvas) -> Tensor:
         first = canvas.age < self.full_steps  # [B]
         prompt = first | (canvas.age % self.prompt_every == 0)
-        self.adaptive = ~first & (canvas.age % self.response_every != 0)  # [B] choose rows of the answer
+        self.adaptive = ~first & (canvas.age % self.response_every != 0)
         return prompt[:, None] | canvas.generated
 
     def before_write(self, tap: LayerTap, rows: Rows, x: Tensor, k: Tensor, v: Tensor) -> Tensor | None:
-        canvas = tap.canvas
-        if self.update is None:
-            self.update = x.new_zeros(self.layers, canvas.cells + 1, x.shape[-1])
-        chosen = torch.ones_like(rows.slot, dtype=torch.bool)
+        self.chosen = torch.ones_like(rows.slot, dtype=torch.bool)
         if tap.index:
-            free = self.adaptive[:, None] & canvas.generated & canvas.cached  # what may be set aside
-            wide = torch.promote_types(v.dtype, torch.float32)
-            alike = F.cosine_similarity(v.flatten(1).to(wide), tap.values(rows.cell).flatten(1).to(wide), dim=1)  # [N]
-            moved = torch.full(canvas.token.shape, float("inf"), dtype=wide, device=x.device)
-            moved[rows.slot, rows.position] = (alike / EQUAL).round().nan_to_num(0.0)
-            order = moved.masked_fill(~free, float("inf")).sort(dim=1, stable=True).indices  # [B, T] lowest first
-            count = ((canvas.end - canvas.prompt_end) * self.ratio).long()  # [B]
-            lowest = torch.zeros_like(free).scatter_(1, order, canvas.position < count[:, None])
-            chosen = rows.pick(lowest | ~free)
-        self.chosen = chosen
-        return None if self.refresh_keys else ~chosen
+            self.chosen = self.moved_most(tap, rows, v)
+        return None if self.refresh_keys else ~self.chosen
+
+    def moved_most(self, tap: LayerTap, rows: Rows, v: Tensor) -> Tensor:
+        """[N] bool: the rows of each answer with the lowest cosine, and all rows that are not up for choice."""
+        canvas = tap.canvas
+        answer = canvas.generated & canvas.valid
+        free = self.adaptive[:, None] & answer & canvas.cached  # what may be set aside
+        wide = torch.promote_types(v.dtype, torch.float32)
+        alike = F.cosine_similarity(v.flatten(1).to(wide), tap.values(rows.cell).flatten(1).to(wide), dim=1)  # [N]
+        moved = torch.full(canvas.token.shape, float("inf"), dtype=wide, device=v.device)
+        moved[rows.slot, rows.position] = (alike / EQUAL).round().nan_to_num(0.0)
+        order = moved.masked_fill(~free, float("inf")).sort(dim=1, stable=True).indices  # [B, T] lowest first
+        count = (answer.sum(1) * self.ratio).long()  # [B]
+        lowest = torch.zeros_like(free).scatter_(1, order, canvas.position < count[:, None])
+        return rows.pick(lowest | ~free)
 
     def reselect(self, tap: LayerTap, rows: Rows, x: Tensor) -> tuple[Rows, Tensor]:
-        self.entered, self.x = rows, x
+        self.entered = rows, x
         return rows.take(self.chosen), x[self.chosen]
 
     def rejoin(self, tap: LayerTap, rows: Rows, x: Tensor) -> tuple[Rows, Tensor]:
-        assert self.update is not None
-        stored = self.update[tap.index]
-        stored[rows.cell] = x - self.x[self.chosen]
-        out = self.x + stored[self.entered.cell]
+        assert self.entered is not None
+        (rows, before), self.entered = self.entered, None
+        out = before + tap.update(rows.cell)
         out[self.chosen] = x  # x - y + y is not always x
-        return self.entered, out
+        return rows, out
 
 
 class DllmCacheConfig(Config):

@@ -67,8 +67,9 @@ class ElasticCache(CachePolicy):
     def steady(self, tap: LayerTap, rows: Rows, x: Tensor) -> Tensor:
         """[B] bool: no layer drifted yet, and t_l looks where it looked. A slot that follows no token is not steady."""
         n = (self.follows(tap.index, rows) & ~self.whole[rows.slot]).nonzero()[:, 0]
-        slot, place = rows.slot[n], rows.position[n]
-        now = self.look(tap, tap.layer.rotate(tap.layer.q(x[n]), place), slot, place)  # [n, T]
+        followed = rows.take(n)
+        slot, q = followed.slot, tap.layer.rotate(tap.layer.q(x[n]), followed.position)
+        now = tap.mean_probs(q, followed).double()  # [n, T]
         last = self.attention[tap.index, slot]
         cosine = (now * last).sum(1) / (now.norm(dim=1) * last.norm(dim=1))
         self.attention[tap.index, slot] = now
@@ -84,16 +85,12 @@ class ElasticCache(CachePolicy):
         chosen = torch.where(known.any(1), most, -1)
         self.tracked[tap.index] = torch.where(self.whole, chosen, self.tracked[tap.index])
         n = self.follows(tap.index, rows).nonzero()[:, 0]
-        slot, place = rows.slot[n], rows.position[n]
-        self.attention[tap.index, slot] = self.look(tap, q[n], slot, place)
+        followed = rows.take(n)
+        self.attention[tap.index, followed.slot] = tap.mean_probs(q[n], followed).double()
 
     def follows(self, layer: int, rows: Rows) -> Tensor:
         """[N] bool: the row of t_l, at most one in a slot."""
         return rows.position == self.tracked[layer][rows.slot]
-
-    def look(self, tap: LayerTap, q: Tensor, slot: Tensor, place: Tensor) -> Tensor:
-        """[n, T] attention of q [n, H, d], mean over heads."""
-        return tap.probs(q, slot, place).mean(1).double()
 
     def observe(self, canvas: Canvas, signals: Signals, changed: Tensor) -> None:
         self.fresh = changed

@@ -43,9 +43,9 @@ class TopK(CommitPolicy):
         begin, stop = canvas.start - canvas.prompt_end, canvas.stop - canvas.prompt_end
         steps = (self.steps * stop // length - self.steps * begin // length).clamp_min(1)  # [B]
         count = self.holes // steps + (canvas.step < self.holes % steps)  # [B]
-        count = torch.where(
-            canvas.step >= steps, self.holes, count
-        )  # late: a slot of a long-held span finishes at once
+        # late: a slot of a long-held span finishes at once
+        count = torch.where(canvas.step >= steps, self.holes, count)
+        count = torch.where(self.steps >= length, 1, count)  # whatever span that is
         score = self.score(canvas, signals).masked_fill(~(canvas.open & signals.read), float("-inf"))  # [B, T]
         order = score.sort(dim=1, descending=True, stable=True).indices  # stable: ties by position
         first = torch.arange(score.shape[1], device=score.device) < count[:, None]

@@ -17,6 +17,8 @@ class Frontier(ABC):
 
     fixed: ClassVar[bool] = True  # False: the span moves with every token, so what refreshes at a new span is refused
 
+    most_open: int  # positions that may be open at once in a slot
+
     @abstractmethod
     def span(self, canvas: Canvas) -> tuple[Tensor, Tensor]:
         """start [B], stop [B] of the active span."""

@@ -14,7 +14,7 @@ from dllm_core.frontier.base import Frontier
 
 class BlockFrontier(Frontier):
     def __init__(self, block_length: int) -> None:
-        self.block_length = block_length
+        self.block_length = self.most_open = block_length
 
     def span(self, canvas: Canvas) -> tuple[Tensor, Tensor]:
         first = canvas.masked.int().argmax(1)  # [B]; 0 in an empty slot

@@ -17,16 +17,20 @@ from torch import Tensor
 
 from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
+from dllm_core.frontier.base import Frontier
 from dllm_core.frontier.block import BlockFrontier
 from kernels.noise import uniform
 
 DROPOUT_STREAM = 2  # keeps this noise apart from the sampler's and the random remasking's
 
 
-class DpadFrontier(BlockFrontier):
+class DpadFrontier(Frontier):
     def __init__(self, block_length: int, window: int, k_sigma: float, scale: float) -> None:
-        super().__init__(block_length)
+        self.blocks, self.most_open = BlockFrontier(block_length), block_length
         self.window, self.k_sigma, self.scale = window, k_sigma, scale
+
+    def span(self, canvas: Canvas) -> tuple[Tensor, Tensor]:
+        return self.blocks.span(canvas)
 
     def keys(self, canvas: Canvas) -> Tensor:
         far = canvas.position - canvas.stop[:, None]  # [B, T] distance from the block

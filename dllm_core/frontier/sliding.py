@@ -19,7 +19,7 @@ class SlidingFrontier(Frontier):
     fixed: ClassVar[bool] = False
 
     def __init__(self, width: int) -> None:
-        self.width = width
+        self.width = self.most_open = width
 
     def span(self, canvas: Canvas) -> tuple[Tensor, Tensor]:
         masked = canvas.masked

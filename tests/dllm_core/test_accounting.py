@@ -1,12 +1,11 @@
 """Counts against a model whose every answer is known."""
 
-from time import sleep
-
 import pytest
 import torch
 
 from dllm_core.cache.none import NoCache
 from dllm_core.canvas import Canvas
+from dllm_core.clock import DecisionClock
 from dllm_core.commit.local_leap import LocalLeap
 from dllm_core.config import DecodeConfig
 from dllm_core.errors import ConfigError
@@ -230,17 +229,60 @@ def test_a_rule_of_two_parts_tells_which_part_fixed_what():
     assert dict(zip(counts.rules, counts.commits[0].tolist(), strict=True)) == {"anchor": 2, "leap": 3, "surest": 1}
 
 
-def test_time_in_policies_is_a_share_of_the_time_of_the_steps():
+class Seconds:
+    """A clock that stands still unless it is told."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def test_time_in_policies_is_a_share_of_the_steps_that_a_request_took_part_in():
+    """Slot 0 sits through steps of 10 s with 2 s of deciding and of 30 s with 3 s; slot 1 through the second alone."""
+    now = Seconds()
+
     class Slow(NoCache):
         def plan(self, canvas):
-            sleep(0.02)
-            return canvas.valid
+            now.at += self.takes
+            return self.inner()
 
-    settings = DecodeConfig(commit=ONE_A_STEP, block_length=8)
-    requests = [Request(str(i), PROMPT, 4 + i) for i in range(3)]
-    slow = engine_of(ScriptedModel({}), settings, cache=Slow(), slots=2)
-    done = slow.generate(requests)
-    assert all(0.5 < d.decision_share <= 1.0 for d in done)
-    assert slow.progress().decision_seconds >= 0.02 * slow.progress().forwards
-    quick = engine_of(ScriptedModel({}), settings, slots=2).generate(requests)
-    assert all(0.0 < q.decision_share < s.decision_share for q, s in zip(quick, done, strict=True))
+        def inner(self):
+            now.at += 1
+            return "planned"
+
+    clock, policy = DecisionClock(now), Slow()
+    watched = clock.watch(policy)
+    for takes, slots, rest in ((1, [0], 8), (2, [0, 1], 27)):
+        policy.takes = takes
+        clock.begin(slots)
+        assert watched.plan(None) == "planned"
+        assert watched.moves_rows is False
+        now.at += rest
+        clock.end()
+        now.at += 100  # whoever takes the answers is in no hurry
+    assert (clock.deciding, clock.stepping) == (5, 40)
+    assert clock.leave(0) == 5 / 40
+    assert clock.leave(1) == 3 / 30
+
+
+def test_time_in_a_policy_that_fails_counts_too():
+    now = Seconds()
+
+    class Failing(NoCache):
+        def plan(self, canvas):
+            now.at += 4
+            raise ValueError("no plan")
+
+    clock = DecisionClock(now)
+    with pytest.raises(ValueError, match="no plan"):
+        clock.watch(Failing()).plan(None)
+    assert clock.deciding == 4
+
+
+def test_an_engine_tells_of_its_steps_what_its_answers_tell():
+    engine, done = scripted(count=1, slots=1)
+    progress = engine.progress()
+    assert 0 < progress.decision_seconds < progress.step_seconds
+    assert done[0].decision_share == pytest.approx(progress.decision_seconds / progress.step_seconds)

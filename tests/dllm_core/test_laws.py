@@ -106,6 +106,32 @@ def test_batched_equals_alone_under_every_frontier_that_a_cache_can_do(cache, fr
         assert facts(done) == facts(alone.generate([request])[0])
 
 
+@pytest.mark.parametrize("commit", sorted(set(COMMITS) - {"klass", "credit"}))
+@pytest.mark.parametrize("frontier", FRONTIERS)
+def test_batched_equals_alone_under_every_frontier_that_a_commit_rule_can_do(commit, frontier):
+    if frontier == "sliding" and COMMITS[commit].get("steps"):
+        with pytest.raises(ValueError, match="the span moves with every token"):
+            config("none", commit, frontier=FRONTIERS[frontier])
+        return
+    settings = config("none", commit, frontier=FRONTIERS[frontier])
+    model, requests = tiny_model(), some_requests(9, seed=29)
+    together = engine_of(model, settings, slots=5).generate(requests)
+    for request, done in zip(requests, together, strict=True):
+        alone = engine_of(model, settings, slots=2 if request.guidance else 1, width=request.length)
+        assert facts(done) == facts(alone.generate([request])[0])
+
+
+@pytest.mark.parametrize("order", ["low_confidence", "random"])
+def test_one_token_a_step_is_the_schedules_in_a_window_too(order):
+    settings = DecodeConfig(
+        cache={"kind": "none"}, commit={"kind": "top_k", "remasking": order}, stop_at_eos=False,
+        frontier={"kind": "sliding", "width": 3},
+    )  # fmt: skip
+    requests = some_requests(6, seed=31, guided=False)
+    for request, done in zip(requests, engine_of(tiny_model(), settings).generate(requests), strict=True):
+        assert done.commits == {"schedule": request.max_new_tokens}
+
+
 @pytest.mark.parametrize("cache", ["none", "dual", "entropy"])
 def test_dpad_that_keeps_every_mask_equals_blocks_and_one_that_drops_some_does_not(cache):
     model, requests = tiny_model(), some_requests(12, seed=7, guided=False)

@@ -61,13 +61,12 @@ class ByHand:
 @pytest.mark.parametrize("refresh_keys", [False, True], ids=["old keys", "fresh keys"])
 def test_rows_whose_values_moved_least_keep_what_the_layer_added_to_them(refresh_keys):
     model = tiny_model()
-    canvas = Canvas.empty(1, 40, MASK, (EOS,), cells=END)
+    canvas = Canvas.empty(1, 40, MASK, (EOS,))
     canvas.prompt_end += PROMPT
     canvas.end += END
     canvas.token[0, :PROMPT] = torch.arange(PROMPT)
-    store = LayerStore(model.shape, END, torch.float64)
+    store = LayerStore(model.shape, END, torch.float64, updates=True)
     cache = DllmCache(prompt_every=50, response_every=7, ratio=0.3, full_steps=0, refresh_keys=refresh_keys)
-    cache.attach(canvas, model.shape)
 
     def step() -> tuple[Tensor, Tensor]:
         rows = Rows.of(cache.plan(canvas), canvas)
@@ -93,7 +92,7 @@ def test_rows_whose_values_moved_least_keep_what_the_layer_added_to_them(refresh
 
 
 def test_prompt_and_answer_are_refreshed_at_their_own_intervals():
-    canvas = Canvas.empty(1, 12, MASK, (EOS,), cells=12)
+    canvas = Canvas.empty(1, 12, MASK, (EOS,))
     canvas.prompt_end += 4
     canvas.end += 10
     cache = DllmCache(prompt_every=4, response_every=3, ratio=0.25, full_steps=2, refresh_keys=False)

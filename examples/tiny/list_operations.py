@@ -1,8 +1,8 @@
 """List and text operations in the style of ParallelBench (arXiv 2510.04767), with one exact answer each.
 
 Items are numbered in prompt and answer. What an item is depends on how many came before it: a hasty parallel commit
-shows. Where a name has to be found in the list, the answer says each item before it says what becomes of it: a model of
-four million weights looks back for a name that stands there, not for one it would have to think of (docs/log.md).
+shows. Items are asked for by number: to find one by its name of several tokens is more than five million weights
+learned in 30,000 steps (docs/log.md).
 """
 
 from collections.abc import Callable
@@ -40,22 +40,22 @@ def sort(rng: Random, held_out: bool) -> Problem:
 def replace(rng: Random, held_out: bool, least: int = 4, most: int = 7) -> Problem:
     *items, new = names(rng, rng.randint(least, most) + 1, held_out)
     i = rng.randrange(len(items))
-    told = [*items[:i], f"{items[i]} is now {new}", *items[i + 1 :]]
-    return f"Replace {items[i]} with {new}: {numbered(items)}", numbered(told)
+    told = [*items[:i], new, *items[i + 1 :]]
+    return f"Replace number {i + 1} with {new}: {numbered(items)}", numbered(told)
 
 
 def remove(rng: Random, held_out: bool, least: int = 5, most: int = 7) -> Problem:
     items = some_names(rng, held_out, least, most)
     i = rng.randrange(len(items))
-    told = [*items[:i], f"{items[i]} is out", *items[i + 1 :]]
-    return f"Remove {items[i]}: {numbered(items)}", numbered(told)
+    told = [*items[:i], "out", *items[i + 1 :]]
+    return f"Remove number {i + 1}: {numbered(items)}", numbered(told)
 
 
 def insert(rng: Random, held_out: bool, least: int = 4, most: int = 7) -> Problem:
     *items, new = names(rng, rng.randint(least, most) + 1, held_out)
     i = rng.randrange(len(items))
-    told = [*items[:i], f"{items[i]} then {new}", *items[i + 1 :]]
-    return f"Insert {new} after {items[i]}: {numbered(items)}", numbered(told)
+    told = [*items[:i], f"{new} then {items[i]}", *items[i + 1 :]]
+    return f"Insert {new} before number {i + 1}: {numbered(items)}", numbered(told)
 
 
 def rotate(rng: Random, held_out: bool) -> Problem:
@@ -67,8 +67,8 @@ def swap(rng: Random, held_out: bool, least: int = 4, most: int = 7) -> Problem:
     items = some_names(rng, held_out, least, most)
     i, j = sorted(rng.sample(range(len(items)), 2))
     told = list(items)
-    told[i], told[j] = f"{items[i]} is now {items[j]}", f"{items[j]} is now {items[i]}"
-    return f"Swap {items[i]} and {items[j]}: {numbered(items)}", numbered(told)
+    told[i], told[j] = items[j], items[i]
+    return f"Swap numbers {i + 1} and {j + 1}: {numbered(items)}", numbered(told)
 
 
 def repeat_each(rng: Random, held_out: bool) -> Problem:
@@ -90,17 +90,15 @@ def pair(rng: Random, held_out: bool) -> Problem:
     return f"Pair the names {' '.join(items)} with the numbers {' '.join(numbers)}", answer
 
 
-def count_on(rng: Random, held_out: bool) -> Problem:
+def count_down(rng: Random, held_out: bool, least: int = 25, most: int = 99) -> Problem:
     (a,) = names(rng, 1, held_out)
-    start, step, count = rng.randint(1, 40), rng.randint(1, 5), rng.randint(8, 40)
-    count = min(count, (99 - start) // step + 1)
-    steps = " ".join(str(start + step * i) for i in range(count))
-    end = start + step * (count - 1)
-    return f"{a} counts from {start} to {end} in steps of {step}. Write the numbers.", f"{a}: {steps}. Done at {end}."
+    start, step = rng.randint(least, most), rng.randint(2, 5)
+    steps = " ".join(str(n) for n in range(start, -1, -step))
+    return f"{a} counts down from {start} in steps of {step}. Write the numbers.", f"{a}: {steps}. Done."
 
 
 FAMILIES: dict[str, Family] = {
     family.__name__: family
-    for family in (copy, reverse, sort, replace, remove, insert, rotate, swap, repeat_each, spell, pair, count_on)
+    for family in (copy, reverse, sort, replace, remove, insert, rotate, swap, repeat_each, spell, pair, count_down)
 }
 HARD = {"reverse", "sort", "insert", "remove", "swap", "repeat_each"}

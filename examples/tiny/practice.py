@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from examples.tiny.list_operations import insert, numbered, remove, replace, swap
+from examples.tiny.list_operations import count_down, insert, numbered, remove, replace, swap
 from examples.tiny.words import names
 
 Problem = tuple[str, str]  # prompt, answer
@@ -27,14 +27,6 @@ def sums(rng: Random, held_out: bool) -> Problem:
     return f"Work out: {', '.join(f for f, _ in facts)}", " ".join(f"{f} = {result}." for f, result in facts)
 
 
-def count(rng: Random, held_out: bool) -> Problem:
-    (a,) = names(rng, 1, held_out)
-    start, step, length = rng.randint(1, 60), rng.randint(1, 5), rng.randint(2, 8)
-    end = start + step * (length - 1)
-    told = " ".join(str(start + step * i) for i in range(length))
-    return f"{a} counts from {start} to {end} in steps of {step}. Write the numbers.", f"{a}: {told}. Done at {end}."
-
-
 def order(rng: Random, held_out: bool) -> Problem:
     numbers = rng.sample(range(10, 100), rng.randint(2, 6))
     return f"Sort the numbers: {' '.join(map(str, numbers))}", numbered([str(n) for n in sorted(numbers)])
@@ -45,8 +37,15 @@ def letters(rng: Random, held_out: bool) -> Problem:
     return f"Spell the names: {' '.join(items)}", " ".join(f"{item}: {' '.join(item.lower())}." for item in items)
 
 
+def picks(rng: Random, held_out: bool) -> Problem:
+    items = names(rng, rng.randint(3, 6), held_out)
+    asked = [rng.randrange(len(items)) for _ in range(4)]
+    told = " ".join(f"({i + 1}) {items[i]}" for i in asked)
+    return f"Write numbers {' '.join(str(i + 1) for i in asked)} of: {numbered(items)}", told
+
+
 FAMILIES: dict[str, Family] = {
-    "sums": sums, "count": count, "order": order, "letters": letters,
+    "sums": sums, "count": partial(count_down, least=2, most=30), "picks": picks, "order": order, "letters": letters,
     "short_insert": partial(insert, least=2, most=4), "short_remove": partial(remove, least=2, most=4),
     "short_replace": partial(replace, least=2, most=4), "short_swap": partial(swap, least=2, most=4),
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """Train the tiny LLaDA on generated problems. Resumable: the same command goes on where the last checkpoint stands.
 
-    python -m examples.tiny.train --steps 24500 --state train-state --folder examples/tiny-llada
+    python -m examples.tiny.train --steps 37000 --state train-state --folder examples/tiny-llada
 
 Mean cross-entropy over masked answer tokens (LLaDA, arXiv 2502.09992, without its 1/t weight, whose rare samples of
 small t drown the gradient at this batch size). What is masked: `batches.py`. With --start it begins with the weights of
@@ -102,7 +102,7 @@ def export(weights: dict[str, Tensor], model: Llada, folder: Path, eot: int) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the tiny LLaDA on generated problems.")
-    parser.add_argument("--steps", type=int, default=24_500)
+    parser.add_argument("--steps", type=int, default=37_000)
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--state", type=Path, default=Path("train-state"))
     parser.add_argument("--folder", type=Path, default=Path("examples/tiny-llada"))

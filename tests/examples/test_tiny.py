@@ -35,42 +35,65 @@ def test_exercises_are_right_and_no_family_is_both_trained_and_held_out():
         for a, sign, b, c in SUM.findall(example.answer):
             right = {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b), "/": int(a) / int(b)}[sign]
             assert right == int(c) >= 0
-        listed = re.findall(r"\(\d+\) (\w+)", example.prompt)
-        told = re.findall(r"\(\d+\) (\w+)", example.answer)
-        words = example.prompt.replace(":", "").split()
-        match example.family:
-            case "sums":
-                assert example.prompt == f"Work out: {re.sub(r' = [0-9]+[.]', ',', example.answer)[:-1]}"
-            case "order":
-                assert [int(n) for n in told] == sorted(int(n) for n in words[3:])
-            case "places":
-                for name, place in re.findall(r"(\w+) is number (\d+)", example.answer):
-                    assert listed[int(place) - 1] == name
-            case "short_remove":
-                assert told == [name for name in listed if name != words[1]]
-            case "short_replace":
-                assert told == [words[3] if name == words[1] else name for name in listed]
-            case "short_swap":
-                turned = {words[1]: words[3], words[3]: words[1]}
-                assert told == [turned.get(name, name) for name in listed]
-            case "short_insert":
-                assert told[told.index(words[3]) + 1] == words[1]
-                assert [name for name in told if name != words[1]] == listed
+        check_list_operation(example)
 
 
 def test_list_operations_do_what_they_say():
-    prompt_of = {e.family: e for e in itertools.islice(stream(2), 2000)}
-    items = {f: re.findall(r"\(\d+\) (\w+)", e.prompt) for f, e in prompt_of.items()}
-    done = {f: re.findall(r"\(\d+\) (\w+)", e.answer) for f, e in prompt_of.items()}
-    assert done["copy"] == items["copy"]
-    assert done["reverse"] == items["reverse"][::-1]
-    assert done["rotate"] == [*items["rotate"][1:], items["rotate"][0]]
-    assert [int(n) for n in done["sort"]] == sorted(int(n) for n in re.findall(r"\d+", prompt_of["sort"].prompt))
-    removed = re.match(r"Remove (\w+):", prompt_of["remove"].prompt)[1]
-    assert done["remove"] == [name for name in items["remove"] if name != removed]
-    new, after = re.match(r"Insert (\w+) after (\w+):", prompt_of["insert"].prompt).groups()
-    assert done["insert"][done["insert"].index(after) + 1] == new
-    assert [name for name in done["insert"] if name != new] == items["insert"]
+    examples = list(itertools.islice(stream(2, ("copy", "reverse", "rotate", *CHECKED)), 600))
+    for example in examples:
+        check_list_operation(example)
+    for example in examples:
+        items, done = listed(example.prompt), listed(example.answer)
+        match example.family:
+            case "copy":
+                assert done == items
+            case "reverse":
+                assert done == items[::-1]
+            case "rotate":
+                assert done == [*items[1:], items[0]]
+
+
+CHECKED = ("sort", "replace", "remove", "insert", "swap", "count_down")
+
+
+def listed(text: str) -> list[str]:
+    return re.findall(r"\(\d+\) ([\w ]+?)(?= \(|$)", text)
+
+
+def check_list_operation(example) -> None:
+    """The answer follows from the prompt; families of other kinds pass."""
+    items, done, words = listed(example.prompt), listed(example.answer), example.prompt.replace(":", "").split()
+    match example.family.removeprefix("short_"):
+        case "sums":
+            assert example.prompt == f"Work out: {re.sub(r' = [0-9]+[.]', ',', example.answer)[:-1]}"
+        case "sort" | "order":
+            assert done == sorted(words[3:], key=int)
+        case "picks":
+            asked = [int(word) - 1 for word in words[2 : words.index("of")]]
+            assert example.answer == " ".join(f"({i + 1}) {items[i]}" for i in asked)
+        case "letters":
+            assert example.answer == " ".join(f"{name}: {' '.join(name.lower())}." for name in words[3:])
+        case "replace":
+            items[int(words[2]) - 1] = words[4]
+            assert done == items
+        case "remove":
+            items[int(words[2]) - 1] = "out"
+            assert done == items
+        case "insert":
+            place = int(words[4]) - 1
+            items[place] = f"{words[1]} then {items[place]}"
+            assert done == items
+        case "swap":
+            a, b = int(words[2]) - 1, int(words[4]) - 1
+            items[a], items[b] = items[b], items[a]
+            assert done == items
+        case "count" | "count_down":
+            start, step = (int(n) for n in re.findall(r"\d+", example.prompt))
+            numbers = [int(n) for n in re.findall(r"\d+", example.answer)]
+            assert numbers[0] == start
+            assert 0 <= numbers[-1] < step
+            assert all(a - b == step for a, b in itertools.pairwise(numbers))
+            assert example.answer.endswith(" Done.")
 
 
 def test_held_out_problems_are_fixed_different_and_in_equal_shares():

@@ -90,7 +90,8 @@ class Complaints:
         kind = _at(given, group).get("kind")
         owners = self._owners(group, key)
         if owners:
-            return f"{group}.{key}: kind {kind} has no such setting; {', '.join(owners)} has. Give {group}.kind as well"
+            has = f"{', '.join(owners)} has"
+            return f"{group}.{key}: kind {kind} has no such setting; {has}: name it as {group}.kind, or leave this out"
         own = (
             [each for each in self.kinds[group][kind].model_fields if each != "kind"]
             if kind in self.kinds[group]

@@ -20,6 +20,7 @@ from cluster.job import Job
 from cluster.prospect import examine
 from cluster.screens import BarScreen, LineScreen, Screen
 from cluster.stopping import StopSwitch
+from cluster.wording import counted
 from cluster.work.session import connect, disconnect
 from jobs.cli import OK, ROW_ERRORS, Asked, guarded, parse, say
 from jobs.outcome import outcome_text
@@ -52,7 +53,8 @@ def generate(asked: Asked, in_submitted_job: bool) -> int:
         return OK
     job, screen = Job(prospect, check_stop=switch.check), make_screen(config.cluster.progress_interval)
     try:
-        summary = job.run(lambda: start_ray(in_submitted_job, switch), screen)
+        workers = counted(config.cluster.workers, "worker")
+        summary = job.run(lambda: start_ray(in_submitted_job, switch, workers), screen)
     finally:
         screen.close()
         disconnect()
@@ -60,8 +62,9 @@ def generate(asked: Asked, in_submitted_job: bool) -> int:
     return ROW_ERRORS if summary.total.errors and not asked.allow_errors else OK
 
 
-def start_ray(in_submitted_job: bool, switch: StopSwitch) -> None:
+def start_ray(in_submitted_job: bool, switch: StopSwitch, workers: str) -> None:
     """Workers of a submitted job find the packages in its copy of the working directory; others are told where."""
+    say(f"starting Ray, then {workers} at most, which load the model")
     switch.defer()
     os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # calls in hand when a job ends fail; nobody is to read of it
     known = os.environ.get("PYTHONPATH")

@@ -95,8 +95,8 @@ WRONG_FLAGS = {
     "--decode.commit.kind treshold": "decode.commit.kind: no kind 'treshold'; did you mean threshold?; "
     f"kinds: {COMMITS}",
     "--decode.cache.kind zzz": f"decode.cache.kind: no kind 'zzz'; kinds: {CACHES}",
-    "--decode.commit.remasking margin": "decode.commit.remasking: kind threshold has no such setting; top_k has. "
-    "Give decode.commit.kind as well",
+    "--decode.commit.remasking margin": "decode.commit.remasking: kind threshold has no such setting; top_k has: "
+    "name it as decode.commit.kind, or leave this out",
     "--engine.slots 0": "engine.slots: Input should be greater than or equal to 1, got '0'",
     "--engine.slots": "argument --engine.slots: expected one argument",
     "--input.overrides foo": "--input.overrides: names and values are given as --input.overrides NAME=VALUE, "
@@ -145,7 +145,8 @@ def test_a_mistyped_setting_of_a_policy_is_told_from_one_of_another_policy(job_f
     assert complaint(job_file) == "decode.commit.tua: no such setting; did you mean tau?; kind threshold has tau"
     job_file.write_text(FILE.replace("tau: 0.5", "remasking: margin"))
     assert complaint(job_file) == (
-        "decode.commit.remasking: kind threshold has no such setting; top_k has. Give decode.commit.kind as well"
+        "decode.commit.remasking: kind threshold has no such setting; top_k has: "
+        "name it as decode.commit.kind, or leave this out"
     )
 
 

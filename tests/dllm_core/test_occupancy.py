@@ -2,24 +2,13 @@
 
 import random
 import statistics
-from dataclasses import replace
 
+from benchmarks.occupancy import taken
 from dllm_core.config import DecodeConfig
-from dllm_core.frontier.block import BlockFrontier
 from dllm_core.request import Request
 from tests.fakes import SCRIPTED_SHAPE, ScriptedModel, engine_of
 
 BYTES_PER_CELL = 2 * SCRIPTED_SHAPE.layers * SCRIPTED_SHAPE.kv_heads * SCRIPTED_SHAPE.head_dim * 4
-
-
-class Watching(BlockFrontier):
-    def __init__(self) -> None:
-        super().__init__(8)
-        self.live: list[int] = []
-
-    def span(self, canvas):
-        self.live.append(int(canvas.live.sum()))
-        return super().span(canvas)
 
 
 def test_a_thousand_requests_of_mixed_length_keep_the_slots_taken_until_the_queue_is_empty():
@@ -29,11 +18,7 @@ def test_a_thousand_requests_of_mixed_length_keep_the_slots_taken_until_the_queu
     cells = 1.4 * 8 * statistics.mean(r.length for r in requests)
     settings = DecodeConfig(cache={"kind": "dual"}, commit={"kind": "threshold"}, block_length=8, stop_at_eos=False)
     sizes = {"slots": 8, "width": 64, "kv_gib": cells * BYTES_PER_CELL / 2**30}
-    engine, watch = engine_of(ScriptedModel({}), settings, **sizes), Watching()
-    engine.method = replace(engine.method, frontier=watch)
-    waiting, busy = iter(requests), 0
-    for _ in engine.decode(lambda: next(waiting, None)):
-        if engine.progress().waiting:
-            busy = len(watch.live)
-    assert len(watch.live) >= busy > 200
-    assert statistics.mean(watch.live[:busy]) / 8 >= 0.95
+    in_slots, in_cells, steps = taken(engine_of(ScriptedModel({}), settings, **sizes), requests)
+    assert steps > 200
+    assert 0.95 * 8 <= in_slots <= 8
+    assert in_cells <= cells

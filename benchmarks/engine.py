@@ -9,6 +9,8 @@ Each line is one (dtype, slots, cache, commit); columns are medians over repeats
 - GEMM share: time of the bare matrix products of exactly the rows computed, over the time of the run (the roofline)
 - deciding: part of the steps' time spent in frontier, cache and commit policy
 - row gain: tokens/s against one slot, beside the ratio that the GEMM times alone would allow
+
+--profile adds, below each line, the operations that the CPU time of one more run went to.
 """
 
 import argparse
@@ -114,14 +116,17 @@ class Bench:
                 F.linear(inputs[head.shape[1]][:heads], head)
         return time.perf_counter() - began
 
-    def measure(self, count: int, slots: int, cache: str, commit: str, repeats: int) -> Measured:
-        requests = self.requests[:count]
+    def engine(self, model: Any, requests: list[Request], slots: int, cache: str, commit: str) -> Engine:
         decode = DecodeConfig(**method_of(cache), commit=COMMITS[commit], block_length=32)
         sizes = EngineConfig(slots=slots, width=max(r.length for r in requests), compile=self.compile)
+        return Engine(model, self.codec, decode, sizes, self.dtype)
+
+    def measure(self, count: int, slots: int, cache: str, commit: str, repeats: int) -> Measured:
+        requests = self.requests[:count]
         seconds, gemms, deciding, tokens, forwards = [], [], [], 0, 0
         for _ in range(repeats):
             counter = RowCounter(self.model, [], [])
-            engine = Engine(counter, self.codec, decode, sizes, self.dtype)
+            engine = self.engine(counter, requests, slots, cache, commit)
             began = time.perf_counter()
             done = engine.generate(requests)
             seconds.append(time.perf_counter() - began)
@@ -132,6 +137,15 @@ class Bench:
         per_token = statistics.median(gemms) / tokens
         speed = tokens / statistics.median(seconds)
         return Measured(speed, per_token, share, tokens / forwards, statistics.median(deciding))
+
+    def profile(self, count: int, slots: int, cache: str, commit: str) -> str:
+        """The operations that take most of the CPU time of one run, as a table."""
+        requests = self.requests[:count]
+        engine = self.engine(self.model, requests, slots, cache, commit)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            engine.generate(requests)
+        table: str = seen.key_averages().table(sort_by="self_cpu_time_total", row_limit=12, max_name_column_width=40)
+        return table
 
 
 def tiny(dtype: str, count: int) -> Bench:
@@ -183,6 +197,7 @@ def main() -> None:
     parser.add_argument("--caches", nargs="+", default=list(CACHES), help=method_of.__doc__)
     parser.add_argument("--commits", nargs="+", default=list(COMMITS), choices=list(COMMITS))
     parser.add_argument("--compile", action="store_true", help="layers through torch.compile (engine.compile)")
+    parser.add_argument("--profile", action="store_true", help="where the CPU time of each line goes")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -207,6 +222,8 @@ def main() -> None:
                     bound = single.gemm_seconds_per_token / got.gemm_seconds_per_token
                     gain = f"row gain {got.tokens_per_second / single.tokens_per_second:.2f}, GEMMs allow {bound:.2f}"
                 show(dtype, slots, cache, commit, got, reference, gain)
+                if arguments.profile:
+                    print(bench.profile(count, slots, cache, commit), flush=True)
 
 
 if __name__ == "__main__":

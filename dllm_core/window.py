@@ -42,8 +42,10 @@ class HiddenWindow(ABC):
         """slot, place [n], members -> [n, D] in the model's dtype, as stored."""
 
     @abstractmethod
-    def patch(self, layer: int, slot: Tensor, place: Tensor, h: Tensor) -> None:
-        """slot, place [n], distinct members, were computed again: h [n, D]. Their clusters stay."""
+    def patch(self, layer: int, slot: Tensor, place: Tensor, h: Tensor) -> Tensor:
+        """slot, place [n], distinct members, were computed again: h [n, D] -> [n, D] as `read` gives them from now on.
+        Their clusters stay.
+        """
 
     def begin_step(self) -> None:
         """A forward is about to start: rows may be brought near."""
@@ -68,8 +70,9 @@ class DenseWindow(HiddenWindow):
     def read(self, layer: int, slot: Tensor, place: Tensor) -> Tensor:
         return self.h[layer, slot, place]
 
-    def patch(self, layer: int, slot: Tensor, place: Tensor, h: Tensor) -> None:
+    def patch(self, layer: int, slot: Tensor, place: Tensor, h: Tensor) -> Tensor:
         self.h[layer, slot, place] = h
+        return h
 
     @property
     def bytes_on_device(self) -> int:
@@ -88,8 +91,10 @@ class Nvfp4Window(HiddenWindow):
     def read(self, layer: int, slot: Tensor, place: Tensor) -> Tensor:
         return self.residuals.decode(layer, slot, place, self.stored[layer, slot, place])
 
-    def patch(self, layer: int, slot: Tensor, place: Tensor, h: Tensor) -> None:
-        self.stored[layer, slot, place] = self.residuals.encode(layer, slot, place, h)
+    def patch(self, layer: int, slot: Tensor, place: Tensor, h: Tensor) -> Tensor:
+        stored = self.residuals.encode(layer, slot, place, h)
+        self.stored[layer, slot, place] = stored
+        return self.residuals.decode(layer, slot, place, stored)
 
     @property
     def bytes_on_device(self) -> int:
@@ -98,7 +103,7 @@ class Nvfp4Window(HiddenWindow):
 
 class OffloadedWindow(HiddenWindow):
     """A row is known by its key, slot W + place. What is written goes to the host behind the layers' work, and into
-    the rows that lie near, so these never grow old. What a layer read last is brought near when a step begins.
+    the rows that lie near, so these never grow old. What a layer read in a step is brought near when the next begins.
     """
 
     def __init__(self, residuals: Residuals) -> None:
@@ -107,7 +112,7 @@ class OffloadedWindow(HiddenWindow):
         self.residuals, self.lane = residuals, CopyLane(device)
         self.stored = self.lane.host_memory((layers, slots * self.places, residuals.row_bytes), torch.uint8)
         self.written: list[tuple[Arrival, Arrival] | None] = [None] * layers  # keys and bytes on their way to the host
-        self.asked: list[tuple[Tensor, Arrival] | None] = [None] * layers  # keys of the last read, and their copy
+        self.asked: list[list[Arrival]] = [[] for _ in range(layers)]  # keys read since the step began
         scratch = torch.zeros(layers, 1, residuals.row_bytes, dtype=torch.uint8, device=device)
         self.near = [Arrival(row, None) for row in scratch]  # [n + 1, R] on the device; the last row is scratch
         self.index = torch.full((layers, slots * self.places), -1, device=device)  # of a key in `near`; -1 = scratch
@@ -119,7 +124,7 @@ class OffloadedWindow(HiddenWindow):
 
     def read(self, layer: int, slot: Tensor, place: Tensor) -> Tensor:
         key = slot * self.places + place
-        self.asked[layer] = key, self.lane.down(key)
+        self.asked[layer].append(self.lane.down(key))
         index = self.index[layer, key]
         stored = self.near[layer].on_device()[index]  # [n, R]
         missing = (index < 0).nonzero()[:, 0]  # waits for the device
@@ -131,21 +136,23 @@ class OffloadedWindow(HiddenWindow):
         self.hits += len(key) - len(missing)
         return self.residuals.decode(layer, slot, place, stored)
 
-    def patch(self, layer: int, slot: Tensor, place: Tensor, h: Tensor) -> None:
-        self._write(layer, slot * self.places + place, self.residuals.encode(layer, slot, place, h))
+    def patch(self, layer: int, slot: Tensor, place: Tensor, h: Tensor) -> Tensor:
+        stored = self.residuals.encode(layer, slot, place, h)
+        self._write(layer, slot * self.places + place, stored)
+        return self.residuals.decode(layer, slot, place, stored)
 
     def begin_step(self) -> None:
         """Rows that a layer read since the last call are brought near; one that read none keeps what it has near."""
         for layer, asked in enumerate(self.asked):
             self._settle(layer)
-            if asked is None:
+            if not asked:
                 continue
-            key, copy = asked
-            any_row = key.new_zeros(1, device="cpu")  # becomes scratch
-            self.near[layer] = self.lane.up(self.stored[layer], torch.cat([copy.on_host(), any_row]))
+            key = torch.cat([copy.on_host() for copy in asked]).unique()
+            self.near[layer] = self.lane.up(self.stored[layer], torch.cat([key, key.new_zeros(1)]))  # and any row
+            key = key.to(self.index.device)
             self.index[layer] = -1
             self.index[layer, key] = torch.arange(len(key), device=key.device)
-            self.asked[layer] = None
+            self.asked[layer] = []
 
     def _write(self, layer: int, key: Tensor, stored: Tensor) -> None:
         """key [n], stored [n, R], to the host and to where rows lie near."""
@@ -162,13 +169,12 @@ class OffloadedWindow(HiddenWindow):
 
     @property
     def bytes_on_device(self) -> int:
-        asked = [key for key, _ in filter(None, self.asked)]
-        return self.residuals.nbytes + total(self.index, *(near.value for near in self.near), *asked)
+        return self.residuals.nbytes + total(self.index, *(near.value for near in self.near))
 
     @property
     def bytes_on_host(self) -> int:
         pending = [copy.value for pair in filter(None, self.written) for copy in pair]
-        return total(self.stored, *pending, *(copy.value for _, copy in filter(None, self.asked)))
+        return total(self.stored, *pending, *(copy.value for asked in self.asked for copy in asked))
 
 
 def total(*held: Tensor) -> int:

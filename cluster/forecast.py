@@ -52,7 +52,7 @@ def forecast(prospect: Prospect) -> Forecast:
                 refused[prompt.error] += 1
     reader.close()
     decode, dtype = config.decode, dtype_of(config.model.dtype)
-    cache, commit = decode.cache.build(), decode.commit.build(decode.block_length)
+    cache, commit = decode.cache.build(decode.block_length), decode.commit.build(decode.block_length)
     open_positions = config.engine.slots * decode.frontier.build(decode.block_length).most_open
     read = held.cells if cache.reads_more else open_positions
     distributions = open_positions * model.shape.vocab * bytes_of("float32")

@@ -50,7 +50,10 @@ class DecodeConfig(Config):
     @model_validator(mode="after")
     def the_span_stands_still_for_those_who_need_it(self) -> Self:
         if not self.frontier.build(self.block_length).fixed:
-            for part, policy in (("cache", self.cache.build()), ("commit", self.commit.build(self.block_length))):
+            for part, policy in (
+                ("cache", self.cache.build(self.block_length)),
+                ("commit", self.commit.build(self.block_length)),
+            ):
                 if policy.needs_fixed_span:
                     kind = getattr(self, part).kind
                     raise ValueError(

@@ -46,7 +46,9 @@ class Engine:
         held = capacity(model.shape, dtype, sizes, guided=config.guidance > 0)
         self.width, self.cells = held.width, held.cells
         self.method = Method(
-            config.cache.build(), config.commit.build(config.block_length), config.frontier.build(config.block_length)
+            config.cache.build(config.block_length),
+            config.commit.build(config.block_length),
+            config.frontier.build(config.block_length),
         )
         cache = self.method.cache
         self.store = LayerStore(

@@ -144,5 +144,5 @@ class D2CacheConfig(Config):
         default=4, ge=0, description="positions between rows so close together are recomputed too (the authors' 4)"
     )
 
-    def build(self) -> D2Cache:
+    def build(self, block_length: int) -> D2Cache:
         return D2Cache(self.rollout_p, self.current_k, self.sigma, self.inflate_w)

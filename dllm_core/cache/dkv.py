@@ -44,5 +44,5 @@ class DelayedCacheConfig(Config):
         default=8, ge=1, description="steps of a block between full ones (the authors': 8, LLaDA)"
     )
 
-    def build(self) -> DelayedCache:
+    def build(self, block_length: int) -> DelayedCache:
         return DelayedCache(self.refresh_every)

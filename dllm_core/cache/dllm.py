@@ -83,5 +83,5 @@ class DllmCacheConfig(Config):
     full_steps: int = Field(default=0, ge=0, description="so many first steps recompute everything")
     refresh_keys: bool = Field(default=False, description="store fresh keys of all rows, not only of the chosen ones")
 
-    def build(self) -> DllmCache:
+    def build(self, block_length: int) -> DllmCache:
         return DllmCache(self.prompt_every, self.response_every, self.ratio, self.full_steps, self.refresh_keys)

@@ -23,5 +23,5 @@ class DualCache(CachePolicy):
 class DualCacheConfig(Config):
     kind: Literal["dual"] = "dual"
 
-    def build(self) -> DualCache:
+    def build(self, block_length: int) -> DualCache:
         return DualCache()

@@ -102,5 +102,5 @@ class ElasticCacheConfig(Config):
         default=0.9, ge=0, le=1, description="cosine below which deeper layers are recomputed (the authors'); 1: always"
     )
 
-    def build(self) -> ElasticCache:
+    def build(self, block_length: int) -> ElasticCache:
         return ElasticCache(self.gamma)

@@ -78,5 +78,5 @@ class EntropyCacheConfig(Config):
     refresh_on_block: bool = Field(default=False, description="recompute everything when a block begins")
     max_partial_steps: int | None = Field(default=None, ge=0, description="at most so many steps between full ones")
 
-    def build(self) -> EntropyCache:
+    def build(self, block_length: int) -> EntropyCache:
         return EntropyCache(self.tau, self.recent, self.mask_scope, self.refresh_on_block, self.max_partial_steps)

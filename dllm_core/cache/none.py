@@ -17,5 +17,5 @@ class NoCache(CachePolicy):
 class NoCacheConfig(Config):
     kind: Literal["none"] = "none"
 
-    def build(self) -> NoCache:
+    def build(self, block_length: int) -> NoCache:
         return NoCache()

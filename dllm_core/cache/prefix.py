@@ -23,5 +23,5 @@ class PrefixCache(CachePolicy):
 class PrefixCacheConfig(Config):
     kind: Literal["prefix"] = "prefix"
 
-    def build(self) -> PrefixCache:
+    def build(self, block_length: int) -> PrefixCache:
         return PrefixCache()

@@ -317,5 +317,5 @@ def test_settings_that_make_no_sense_are_refused():
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             D2CacheConfig(**wrong)
-    built = D2CacheConfig().build()
+    built = D2CacheConfig().build(32)
     assert (built.rollout_p, built.current_k, built.sigma, built.inflate_w) == (0.1, 32, 10.0, 4)

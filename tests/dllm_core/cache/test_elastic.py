@@ -282,4 +282,4 @@ def test_a_gamma_that_no_cosine_of_weights_can_have_is_refused():
     for wrong in ({"gamma": -0.1}, {"gamma": 1.01}, {"width": 16}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             ElasticCacheConfig(**wrong)
-    assert ElasticCacheConfig().build().gamma == 0.9
+    assert ElasticCacheConfig().build(32).gamma == 0.9

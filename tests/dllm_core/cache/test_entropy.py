@@ -158,4 +158,4 @@ def test_settings_that_make_no_sense_are_refused():
     for wrong in ({"tau": -0.1}, {"recent": -1}, {"mask_scope": "window"}, {"max_partial_steps": -1}, {"k": 3}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             EntropyCacheConfig(**wrong)
-    assert EntropyCacheConfig().build().recent == 64
+    assert EntropyCacheConfig().build(32).recent == 64

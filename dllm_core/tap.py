@@ -8,6 +8,7 @@ from dllm_core.canvas import Canvas
 from dllm_core.models.base import Layer
 from dllm_core.rows import Rows
 from dllm_core.store import LayerStore
+from kernels.attention_drift import Measure, attention_drift
 from kernels.ragged_attention import attention_probs, attention_received, mean_attention
 
 
@@ -63,3 +64,17 @@ class LayerTap:
         c = self.canvas
         keys = None if c.keys is None else c.keys[rows.slot]
         return mean_attention(q, self.store.k[self.index], rows.runs, c.token.shape[1], keys)
+
+    def attention_drift(
+        self, q: Tensor, rows: Rows, before: Tensor, at: Tensor, plain: bool = False, measure: Measure = "kl"
+    ) -> Tensor:
+        """How far the attention of q [n, H, d], seen from rows, has moved since before[at] [n, H, T] -> [n] fp64.
+
+        before [M, H, T] fp32 holds log weights and is overwritten at `at`. plain: over keys without rotary phase, which
+        takes queries without it.
+        """
+        k = self.store.plain if plain else self.store.k
+        if k is None:
+            raise ValueError("the store keeps no plain keys; the policy must set keeps_plain_keys")
+        keys = None if self.canvas.keys is None else self.canvas.keys[rows.slot]
+        return attention_drift(q, k[self.index], rows.runs, before, at, keys, measure)

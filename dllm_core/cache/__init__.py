@@ -12,6 +12,7 @@ from dllm_core.cache.dual import DualCacheConfig
 from dllm_core.cache.elastic import ElasticCacheConfig
 from dllm_core.cache.entropy import EntropyCacheConfig
 from dllm_core.cache.none import NoCacheConfig
+from dllm_core.cache.polestar import PolestarCacheConfig
 from dllm_core.cache.prefix import PrefixCacheConfig
 
 CacheConfig = Annotated[
@@ -22,12 +23,12 @@ CacheConfig = Annotated[
     | DelayedCacheConfig
     | DllmCacheConfig
     | D2CacheConfig
-    | ElasticCacheConfig,
+    | ElasticCacheConfig
+    | PolestarCacheConfig,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
     "CacheConfig", "CachePolicy", "D2CacheConfig", "DelayedCacheConfig", "DllmCacheConfig", "DualCacheConfig",
-    "ElasticCacheConfig", "EntropyCacheConfig",
-    "NoCacheConfig", "PrefixCacheConfig",
+    "ElasticCacheConfig", "EntropyCacheConfig", "NoCacheConfig", "PolestarCacheConfig", "PrefixCacheConfig",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ from dllm_core.commit.eb import EntropyBoundedConfig
 from dllm_core.commit.factor import FactorConfig
 from dllm_core.commit.klass import KlassConfig
 from dllm_core.commit.local_leap import LocalLeapConfig
+from dllm_core.commit.polestar import PolestarCommitConfig
 from dllm_core.commit.threshold import ThresholdConfig
 from dllm_core.commit.top_k import TopKConfig
 
@@ -22,11 +23,12 @@ CommitConfig = Annotated[
     | LocalLeapConfig
     | KlassConfig
     | CreditConfig
-    | CertaintyConfig,
+    | CertaintyConfig
+    | PolestarCommitConfig,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
     "CertaintyConfig", "CommitConfig", "CommitPolicy", "CreditConfig", "EntropyBoundedConfig", "FactorConfig",
-    "KlassConfig", "LocalLeapConfig", "ThresholdConfig", "TopKConfig",
+    "KlassConfig", "LocalLeapConfig", "PolestarCommitConfig", "ThresholdConfig", "TopKConfig",
 ]  # fmt: skip

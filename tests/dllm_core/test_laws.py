@@ -35,6 +35,18 @@ CACHES = {
     "dllm-keys": {"kind": "dllm", "prompt_every": 4, "response_every": 6, "refresh_keys": True, "full_steps": 2},
     "elastic": {"kind": "elastic", "gamma": 0.9},
     "d2": {"kind": "d2", "rollout_p": 0.3, "current_k": 12, "sigma": 3.0, "inflate_w": 3},
+    "polestar": {"kind": "polestar", "clusters": 5, "refreshed": 2, "capacity": 6, "full_pass_period": 2},
+    "polestar-all": {
+        "kind": "polestar",
+        "clusters": 3,
+        "refreshed": 2,
+        "tau_upd": 0,
+        "burst": 0,
+        "start": "random",
+        "choose": "random",
+        "full_pass_mode": "every_n",
+        "store": "nvfp4_offload",
+    },
 }
 COMMITS = {
     "one-a-step": {"kind": "top_k"},
@@ -49,12 +61,13 @@ COMMITS = {
     "klass": {"kind": "klass", "tau": 0.1, "epsilon": 0.5, "history": 1},
     "credit": {"kind": "credit", "tau": 0.3},
     "certainty": {"kind": "certainty", "tokens": 2, "sigma": 3.0},
+    "polestar": {"kind": "polestar", "tau": 0.3, "early": 0.1, "alpha": 0.05},
 }
 FRONTIERS = {
     "sliding": {"kind": "sliding", "width": 5},
     "dpad": {"kind": "dpad", "window": 16, "k_sigma": 3.0, "scale": 1.5},
 }
-COUNT_FROM_A_BLOCK = {"prefix", "dual", "dkv", "entropy-all"}
+COUNT_FROM_A_BLOCK = {"prefix", "dual", "dkv", "entropy-all", "polestar", "polestar-all"}
 SHIFTS = pytest.mark.parametrize("shift", [0, 1], ids=["llada", "dream"])
 
 
@@ -106,7 +119,7 @@ def test_batched_equals_alone_under_every_frontier_that_a_cache_can_do(cache, fr
         assert facts(done) == facts(alone.generate([request])[0])
 
 
-@pytest.mark.parametrize("commit", sorted(set(COMMITS) - {"klass", "credit"}))
+@pytest.mark.parametrize("commit", sorted(set(COMMITS) - {"klass", "credit", "polestar"}))
 @pytest.mark.parametrize("frontier", FRONTIERS)
 def test_batched_equals_alone_under_every_frontier_that_a_commit_rule_can_do(commit, frontier):
     if frontier == "sliding" and COMMITS[commit].get("steps"):

@@ -35,11 +35,7 @@ from dllm_core.request import Request
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CACHES = ("none", "prefix", "dual", "entropy")
-COMMITS: dict[str, dict[str, Any]] = {
-    "top_k": {"kind": "top_k"},
-    "threshold": {"kind": "threshold", "tau": 0.9},
-    "factor": {"kind": "factor", "f": 1.0},
-}
+COMMITS = ("top_k", "threshold", "factor")
 SHAPES = {  # random weights, for speed alone
     "100m": {"d_model": 768, "n_layers": 12, "n_heads": 12, "mlp_hidden_size": 2048, "vocab_size": 8192},
 }
@@ -55,6 +51,12 @@ def method_of(text: str) -> dict[str, Any]:
         name: {"kind": kind} | dict(_setting(setting) for setting in settings)
         for name, (kind, *settings) in zip(("cache", "frontier"), parts, strict=False)
     }
+
+
+def commit_of(text: str) -> dict[str, Any]:
+    """`threshold`; with settings: `threshold,tau=0.5`, `polestar,suffix=false`."""
+    kind, *settings = text.split(",")
+    return {"kind": kind} | dict(_setting(setting) for setting in settings)
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -117,7 +119,7 @@ class Bench:
         return time.perf_counter() - began
 
     def engine(self, model: Any, requests: list[Request], slots: int, cache: str, commit: str) -> Engine:
-        decode = DecodeConfig(**method_of(cache), commit=COMMITS[commit], block_length=32)
+        decode = DecodeConfig(**method_of(cache), commit=commit_of(commit), block_length=32)
         sizes = EngineConfig(slots=slots, width=max(r.length for r in requests), compile=self.compile)
         return Engine(model, self.codec, decode, sizes, self.dtype)
 
@@ -163,8 +165,8 @@ class NoText:
         return ""
 
 
-def random_weights(shape: str, dtype: str, count: int) -> Bench:
-    """Prompts of 256 random tokens, 256 generated; the only EOS is reserved, so every answer is as long as asked."""
+def random_weights(shape: str, dtype: str, count: int, generated: int) -> Bench:
+    """Prompts of 256 random tokens; the only EOS is reserved, so every answer is as long as asked."""
     config = LladaConfig(max_sequence_length=1024, mask_token_id=0, eos_token_id=1, **SHAPES[shape])
     model = Llada(config, (1,), [1], getattr(torch, dtype))
     generator = torch.Generator().manual_seed(0)
@@ -174,7 +176,7 @@ def random_weights(shape: str, dtype: str, count: int) -> Bench:
         else:
             nn.init.normal_(parameter, std=0.02, generator=generator)
     prompts = torch.randint(2, config.vocab_size, (count, 256), generator=generator).tolist()
-    requests = [Request(str(i), prompt, 256) for i, prompt in enumerate(prompts)]
+    requests = [Request(str(i), prompt, generated) for i, prompt in enumerate(prompts)]
     return Bench(model, NoText(), requests, getattr(torch, dtype))
 
 
@@ -195,7 +197,8 @@ def main() -> None:
     parser.add_argument("--slots", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--caches", nargs="+", default=list(CACHES), help=method_of.__doc__)
-    parser.add_argument("--commits", nargs="+", default=list(COMMITS), choices=list(COMMITS))
+    parser.add_argument("--commits", nargs="+", default=list(COMMITS), help=commit_of.__doc__)
+    parser.add_argument("--generated", type=int, default=256, help="tokens per answer of a shape with random weights")
     parser.add_argument("--compile", action="store_true", help="layers through torch.compile (engine.compile)")
     parser.add_argument("--profile", action="store_true", help="where the CPU time of each line goes")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -206,7 +209,10 @@ def main() -> None:
     print(f"{heads} {'GEMM share':>10} {'TPF':>6} {'deciding':>8}")
     for dtype in arguments.dtypes:
         most = max(arguments.least, 2 * max(arguments.slots))
-        bench = tiny(dtype, most) if arguments.shape == "tiny" else random_weights(arguments.shape, dtype, most)
+        if arguments.shape == "tiny":
+            bench = tiny(dtype, most)
+        else:
+            bench = random_weights(arguments.shape, dtype, most, arguments.generated)
         bench = replace(bench, compile=arguments.compile)
         if arguments.compile:  # compiling takes a minute, and is no part of a step
             bench.measure(arguments.least, 1, "none", "top_k", repeats=1)

@@ -36,8 +36,8 @@ SHAPES = {
     "100m": {"d_model": 768, "n_layers": 12, "n_heads": 12, "mlp_hidden_size": 2048, "vocab_size": 8192},
     "small": {"d_model": 64, "n_layers": 2, "n_heads": 4, "mlp_hidden_size": 128, "vocab_size": 96},
 }
-CACHES = ("none", "prefix", "dual", "dkv", "dllm", "d2", "elastic", "entropy")
-COMMITS = ("top_k", "threshold", "factor", "eb", "local_leap", "klass", "credit", "certainty")
+CACHES = ("none", "prefix", "dual", "dkv", "dllm", "d2", "elastic", "entropy", "polestar")
+COMMITS = ("top_k", "threshold", "factor", "eb", "local_leap", "klass", "credit", "certainty", "polestar")
 FRONTIERS = ("block", "sliding", "dpad")
 PROMPT, ANSWER, BLOCK = 512, 512, 32  # positions; 32 is the block length of the published settings
 

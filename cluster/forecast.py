@@ -58,6 +58,8 @@ def forecast(prospect: Prospect) -> Forecast:
     distributions = open_positions * model.shape.vocab * bytes_of("float32")
     kept = held.cells * kept_per_cell(model.shape, dtype, cache, held.width)
     kept += distributions if commit.keeps_distributions else 0
+    slots = config.engine.slots
+    kept += cache.kept(model.shape, dtype, slots, held.width) + commit.kept(model.shape, slots, held.width)
     return Forecast(
         files=len(prospect.listing.files),
         rows=prospect.plan.rows,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import Tensor
 
 if TYPE_CHECKING:
+    import torch
+
     from dllm_core.canvas import Canvas
     from dllm_core.models.base import ModelShape
     from dllm_core.rows import Rows
@@ -37,6 +39,10 @@ class CachePolicy(ABC):
     def attach(self, canvas: Canvas, shape: ModelShape) -> None:
         """Allocate state for this canvas; a second call starts afresh."""
         return
+
+    def kept(self, shape: ModelShape, dtype: torch.dtype, slots: int, width: int) -> int:
+        """Bytes of state on the device for so many slots of so many positions, where it is more than a few planes."""
+        return 0
 
     def reset(self, changed: Tensor) -> None:
         """Forget the slots marked in changed [B]: another request sits there now."""

@@ -23,6 +23,7 @@ from dllm_core.closed import Config
 from dllm_core.models.base import ModelShape
 from dllm_core.neighbourhood import Neighbourhood
 from dllm_core.rows import Rows
+from dllm_core.side_stream import SideStream
 from dllm_core.signals import Signals
 from dllm_core.tap import LayerTap
 from dllm_core.window import HiddenWindow, WindowKind, hidden_window
@@ -52,6 +53,19 @@ class PolestarCache(CachePolicy):
         self.log_proxy = canvas.temperature.new_zeros(shape.layers, slots * clusters, shape.heads, width)
         self.window: HiddenWindow | None = None  # made by the first forward, which knows the dtype
         self.mean = self.log_proxy  # [L, B, C, D]; the same
+        self.side = SideStream(canvas.token.device)  # clusters are wanted a step later
+        self.clustered = [self.side.mark()] * shape.layers
+
+    def windows(self, shape: ModelShape, slots: int, dtype: torch.dtype, device: torch.device | str) -> HiddenWindow:
+        places = self.before + self.after
+        sizes = shape.layers, slots, places, self.config.clusters, shape.hidden
+        return hidden_window(self.config.store, *sizes, dtype, device)
+
+    def kept(self, shape: ModelShape, dtype: torch.dtype, slots: int, width: int) -> int:
+        means = shape.layers * slots * self.config.clusters * shape.hidden
+        looks = shape.layers * slots * self.config.clusters * shape.heads * width
+        inputs = self.windows(shape, slots, dtype, "meta").bytes_on_device
+        return means * torch.promote_types(dtype, torch.float32).itemsize + 4 * looks + inputs
 
     def reset(self, changed: Tensor) -> None:
         self.seeds = self.seeds & ~changed[:, None]
@@ -82,13 +96,13 @@ class PolestarCache(CachePolicy):
             self.proxies = self.queries(canvas, self.refreshing)
         if self.window is None:
             self.dtype = x.dtype
-            layers, slots, places = self.label.shape
-            sizes = layers, slots, places, self.config.clusters, self.shape.hidden
-            self.window = hidden_window(self.config.store, *sizes, x.dtype, x.device)
+            layers, slots, _ = self.label.shape
+            self.window = self.windows(self.shape, slots, x.dtype, x.device)
             wide = torch.promote_types(x.dtype, torch.float32)
             self.mean = x.new_zeros(layers, slots, self.config.clusters, self.shape.hidden, dtype=wide)
         if i == 0:
             self.window.begin_step()
+        self.side.wait(self.clustered[i])
         place = self.around.place(rows.slot, rows.position)  # [N]
         label = torch.where(place >= 0, self.label[i, rows.slot, place.clamp_min(0)], -1)
         n = ((label >= 0) & ~self.moved[rows.slot]).nonzero()[:, 0]
@@ -101,7 +115,9 @@ class PolestarCache(CachePolicy):
 
     def reselect(self, tap: LayerTap, rows: Rows, x: Tensor) -> tuple[Rows, Tensor]:
         if len(self.starting):
-            self.cluster(tap, rows, x)
+            with self.side.beside(x, rows.slot, rows.position):
+                self.cluster(tap, rows, x)
+            self.clustered[tap.index] = self.side.mark()
         if not len(self.refreshing):
             return rows, x
         assert self.window is not None
@@ -123,13 +139,13 @@ class PolestarCache(CachePolicy):
         i, slots, around = tap.index, self.starting, self.around
         place = around.place(rows.slot, rows.position)
         n = ((place >= 0) & self.moved[rows.slot]).nonzero()[:, 0]
-        h = x.new_zeros(*self.label.shape[1:], x.shape[1])  # [B, W, D]
-        h[rows.slot[n], place[n]] = x[n]
         part = around.part[slots]  # [S, W]
+        h = x.new_zeros(*part.shape, x.shape[1])
+        h[torch.searchsorted(slots, rows.slot[n]), place[n]] = x[n]
         owner = shares(part, self.config.clusters)
-        label, mean = spherical_kmeans(h[slots], part, owner, self.ranks(tap, part), self.config.rounds)
+        label, mean = spherical_kmeans(h, part, owner, self.ranks(tap, part), self.config.rounds)
         self.label[i, slots], self.mean[i, slots] = label, mean
-        self.window.open(i, slots, h[slots], label, mean)
+        self.window.open(i, slots, h, label, mean)
         self.look(tap, self.queries(tap.canvas, slots))
 
     def ranks(self, tap: LayerTap, part: Tensor) -> Tensor:

@@ -53,6 +53,12 @@ class CommitPolicy(ABC):
         """Allocate state for this canvas; a second call starts afresh."""
         return
 
+    def kept(self, shape: ModelShape, slots: int, width: int) -> int:
+        """Bytes of state on the device for so many slots of so many positions, where it is more than a few planes and
+        not told by `keeps_distributions`.
+        """
+        return 0
+
     def reset(self, changed: Tensor) -> None:
         """Forget the slots marked in changed [B]: another request sits there now."""
         return

@@ -41,6 +41,9 @@ class PolestarCommit(CommitPolicy):
         self.past = self.delta.new_full((slots, self.block_length, self.config.history), float("nan"))  # latest last
         self.owner = canvas.end.new_full((slots, self.block_length), -1)  # [B, K] whose attention that is
 
+    def kept(self, shape: ModelShape, slots: int, width: int) -> int:
+        return 4 * slots * self.block_length * shape.heads * width
+
     def reset(self, changed: Tensor) -> None:
         self.owner = self.owner.masked_fill(changed[:, None], -1)
 

@@ -55,6 +55,25 @@ def test_what_a_commit_policy_keeps_is_part_of_the_memory(tmp_path, kind, kept):
     assert ("kept by policies" in plan_text(found)) == kept
 
 
+@pytest.mark.parametrize("store", ["dense", "nvfp4"])
+def test_what_polestar_keeps_of_each_slot_is_part_of_the_memory(tmp_path, store):
+    """Inputs of 64 + 32 places in each layer, 8 clusters' means and where they look; 32 positions' attention."""
+    prompts = write_prompts(tmp_path / "in.parquet", ["a"])
+    shape = json.loads((TINY_LLADA / "config.json").read_text())
+    layers, heads, hidden = shape["n_layers"], shape["n_heads"], shape["d_model"]
+    config = job_config(tmp_path, prompts, decode__cache={"kind": "polestar", "store": store})
+    found, alone = forecast(examine(config)), config.engine.slots * layers
+    plain_keys = found.positions * layers * hidden * bytes_of(config.model.dtype)
+    inputs = 96 * hidden * bytes_of(config.model.dtype)
+    if store == "nvfp4":  # 4.5 bits an element, a label each; centres and scales
+        inputs = 96 * (hidden * 4.5 / 8 + 8) + 8 * (hidden * 4 + 4)
+    wide = 8 * hidden * 4 + 8 * heads * found.width * 4
+    assert found.policy_bytes == plain_keys + alone * (inputs + wide)
+    config = job_config(tmp_path, prompts, decode__commit={"kind": "polestar"})
+    found = forecast(examine(config))
+    assert found.policy_bytes == config.engine.slots * 32 * heads * found.width * 4
+
+
 def test_what_a_cache_policy_keeps_of_each_position_is_part_of_the_memory(tmp_path):
     """dLLM-Cache: what each layer added, in the model's dtype. Elastic-Cache: each layer's input. d2Cache: a forward's
     attention, when every position is computed."""

@@ -8,6 +8,7 @@ from cluster.reading.prompts import PromptBuilder
 from cluster.reading.table_io import RowReader
 from cluster.shard import Shard
 from dllm_core.capacity import bytes_per_cell, kept_per_cell
+from dllm_core.config import DecodeConfig
 from dllm_core.models.load import bytes_of, dtype_of
 from dllm_core.signals import CHUNK_BYTES
 from dllm_core.text import TextCodec
@@ -28,6 +29,7 @@ class Forecast:
     weight_bytes: int
     kv_bytes: int
     logit_bytes: int  # held at once, fp32
+    decode: DecodeConfig
     policy_bytes: int  # that policies keep: distributions, layer inputs and updates, plain keys, attention
     sampled: int  # rows looked at
     lengths: list[int]  # prompt tokens of those that could be read
@@ -72,6 +74,7 @@ def forecast(prospect: Prospect) -> Forecast:
         weight_bytes=model.weight_bytes(config.model.dtype),
         kv_bytes=held.cells * bytes_per_cell(model.shape, dtype),
         logit_bytes=min(read * model.shape.vocab * bytes_of("float32"), CHUNK_BYTES),
+        decode=decode,
         policy_bytes=kept,
         sampled=sampled,
         lengths=lengths,

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file
 from cluster.forecast import Forecast, forecast
 from cluster.prospect import examine
 from cluster.wording import counted
+from dllm_core.config import DecodeConfig
 from jobs.cli import OK, guarded, parse, say
 from jobs.place import placed, submitted
 
@@ -28,18 +29,38 @@ def plan_text(found: Forecast) -> str:
         f"input    {counted(found.rows, 'row')} in {counted(found.files, 'file')}{per_row}",
         f"shards   {found.shards:,} on {counted(found.workers, 'worker')}{resumed}",
         f"slots    {found.slots} of up to {counted(found.width, 'position')}; {found.positions:,} in all",
+        f"decode   {method_text(found.decode)}",
         f"memory   per worker {size(found.weight_bytes)} weights, {size(found.kv_bytes)} keys and values, "
         f"{size(found.logit_bytes)} logits{kept}",
     ]
     if found.sampled:
         failed = len(found.too_long) + sum(found.refused.values())
         of = "all rows" if found.sampled == found.rows else f"a sample of {counted(found.sampled, 'row')}"
+        without = found.sampled - len(found.lengths)
+        of += f", without {counted(without, 'row')} that cannot be read" if without else ""
         lines += ["", f"prompt tokens of {of}:", *histogram(found.lengths), ""]
         lines.append(
             f"{failed:,} of {counted(found.sampled, 'row')} looked at cannot be decoded and will be error rows"
         )
         lines += refusals(found)
     return "\n".join(lines)
+
+
+def method_text(decode: DecodeConfig) -> str:
+    """The three policies, each with the settings that are not its defaults, and how much is decoded."""
+    parts = []
+    for name in ("cache", "commit", "frontier"):
+        policy = getattr(decode, name)
+        usual = type(policy).model_fields
+        changed = {
+            setting: value
+            for setting, value in policy
+            if value != usual[setting].get_default(call_default_factory=True)
+        }
+        settings = ", ".join(f"{setting} {value}" for setting, value in changed.items())
+        parts.append(f"{name} {policy.kind}" + (f" ({settings})" if settings else ""))
+    tokens, block = counted(decode.max_new_tokens, "token"), counted(decode.block_length, "position")
+    return f"{', '.join(parts)}; {tokens} in blocks of {block}"
 
 
 def refusals(found: Forecast) -> list[str]:

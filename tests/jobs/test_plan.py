@@ -45,6 +45,16 @@ def test_one_thing_is_not_several(shown):
     assert lines[1].split() == ["shards", "1", "on", "1", "worker"]
 
 
+def test_the_plan_names_the_method_and_what_is_not_usual_in_it(tmp_path):
+    prompts = write_prompts(tmp_path / "in.parquet", ["a", None])
+    config = job_config(tmp_path, prompts, decode__cache={"kind": "entropy", "tau": 0.5}, decode__max_new_tokens=48)
+    lines = plan_text(forecast(examine(config))).splitlines()
+    assert lines[3].split(maxsplit=1) == [
+        "decode", "cache entropy (tau 0.5), commit threshold, frontier block; 48 tokens in blocks of 32 positions",
+    ]  # fmt: skip
+    assert lines[6] == "prompt tokens of all rows, without 1 row that cannot be read:"
+
+
 @pytest.mark.parametrize(("kind", "kept"), [("klass", True), ("credit", True), ("threshold", False)])
 def test_what_a_commit_policy_keeps_is_part_of_the_memory(tmp_path, kind, kept):
     config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", ["a"]), decode__commit={"kind": kind})

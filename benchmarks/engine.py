@@ -167,7 +167,7 @@ class NoText:
 
 def random_weights(shape: str, dtype: str, count: int, generated: int) -> Bench:
     """Prompts of 256 random tokens; the only EOS is reserved, so every answer is as long as asked."""
-    config = LladaConfig(max_sequence_length=1024, mask_token_id=0, eos_token_id=1, **SHAPES[shape])
+    config = LladaConfig(max_sequence_length=2048, mask_token_id=0, eos_token_id=1, **SHAPES[shape])
     model = Llada(config, (1,), [1], getattr(torch, dtype))
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():

@@ -2,9 +2,10 @@
 
     python -m benchmarks.growth --caches none dual entropy
 
-The bundled model, held-out prompts strung together to the length asked for, blocks of 32, four tokens per forward,
-every position decoded (no stop at EOS). Rows are exact counts; times are medians over repeats. Beside each line stands
-its ratio to the line of half the length: 2 would mean that doubling the answer doubles the cost of each token.
+The bundled model with held-out prompts strung together to the length asked for, or random weights of another shape with
+random prompts; blocks of 32, four tokens per forward, every position decoded (no stop at EOS). Rows are exact counts;
+times are medians over repeats. Beside each line stands its ratio to the line of half the length: 2 would mean that
+doubling the answer doubles the cost of each token.
 """
 
 import argparse
@@ -12,13 +13,15 @@ import statistics
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import torch
 
-from benchmarks.engine import method_of
+from benchmarks.engine import SHAPES, method_of, random_weights
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 from dllm_core.engine import Engine
+from dllm_core.models.llada import Llada
 from dllm_core.models.load import load
 from dllm_core.request import Request
 
@@ -32,8 +35,19 @@ def prompts(ids: Iterable[int], length: int, count: int) -> list[list[int]]:
     return [[next(stream) for _ in range(length)] for _ in range(count)]
 
 
+def subject(shape: str, dtype: str, count: int) -> tuple[Llada, Any, list[int]]:
+    """A model, its codec, and at least `count` ids of prompts."""
+    if shape != "tiny":
+        bench = random_weights(shape, dtype, -(-count // 256), 1)
+        return bench.model, bench.codec, [i for request in bench.requests for i in request.prompt]
+    model, codec = load(ModelConfig(path=str(EXAMPLES / "tiny-llada"), dtype=dtype, device="cpu"))
+    texts = pq.read_table(EXAMPLES / "held_out.parquet", columns=["prompt"])["prompt"].to_pylist()
+    return model, codec, [i for text in texts for i in codec.encode_raw(text)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=["tiny", *SHAPES], default="tiny")
     parser.add_argument("--caches", nargs="+", default=["none", "dual", "entropy"], help=method_of.__doc__)
     parser.add_argument("--lengths", type=int, nargs="+", default=[64, 128, 256, 512, 1024])
     parser.add_argument("--prompts", type=int, nargs="+", default=[32, 256, 1024])
@@ -43,12 +57,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    model, codec = load(ModelConfig(path=str(EXAMPLES / "tiny-llada"), dtype=arguments.dtype, device="cpu"))
-    texts = pq.read_table(EXAMPLES / "held_out.parquet", columns=["prompt"])["prompt"].to_pylist()
-    ids = [i for text in texts for i in codec.encode_raw(text)]
+    model, codec, ids = subject(arguments.shape, arguments.dtype, max(arguments.prompts) * arguments.slots)
     width = max(arguments.lengths) + max(arguments.prompts)
     sizes = EngineConfig(slots=arguments.slots, width=width)
-    print(f"tiny model, {arguments.dtype}, {arguments.slots} slots, {PER_STEP} tokens per forward, "
+    print(f"shape {arguments.shape}, {arguments.dtype}, {arguments.slots} slots, {PER_STEP} tokens per forward, "
           f"torch {torch.__version__}")  # fmt: skip
     print(f"{'cache':10} {'prompt':>6} {'length':>6} {'rows/token':>10} {'grew':>5} {'ms/token':>9} {'grew':>5}")
     for cache in arguments.caches:

@@ -28,7 +28,7 @@ from dllm_core.signals import Signals
 from dllm_core.tap import LayerTap
 from dllm_core.window import HiddenWindow, WindowKind, hidden_window
 from kernels.attention_drift import Measure
-from kernels.cluster import spherical_kmeans
+from kernels.cluster import segment_add, spherical_kmeans
 from kernels.noise import uniform
 
 EQUAL = 2.0**-24  # nats; drifts nearer than this count as equal
@@ -111,7 +111,7 @@ class PolestarCache(CachePolicy):
             old = self.window.read(i, slot, place)
             change = (self.window.patch(i, slot, place, x[n]) - old).to(self.mean.dtype)
             share = (self.label[i, slot] == label[:, None]).sum(1)  # [n] rows of the cluster
-            self.mean[i].index_put_((slot, label), change / share[:, None], accumulate=True)
+            segment_add(self.mean[i].flatten(0, 1), slot * self.config.clusters + label, change / share[:, None])
 
     def reselect(self, tap: LayerTap, rows: Rows, x: Tensor) -> tuple[Rows, Tensor]:
         if len(self.starting):

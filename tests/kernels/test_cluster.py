@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from kernels.cluster import segment_mean, spherical_kmeans
+from kernels.cluster import segment_add, segment_mean, spherical_kmeans
 
 
 def slow(h, part, owner, rank, rounds):
@@ -114,3 +114,9 @@ def test_segment_means_and_counts():
     mean, count = segment_mean(h, torch.tensor([[2, 0, 2, -1]]), 3)
     assert mean[0, :, 0].tolist() == [2.0, 0.0, 3.5]
     assert count[0].tolist() == [1, 0, 2]
+
+
+def test_what_is_added_at_one_place_twice_counts_twice():
+    total = torch.zeros(3, 2)
+    segment_add(total, torch.tensor([2, 0, 2]), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    assert total.tolist() == [[3.0, 4.0], [0.0, 0.0], [6.0, 8.0]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dllm_core.signals import Signals
     from dllm_core.tap import LayerTap
 
+STRICTER = 0.03  # confidence asked for beyond tau where a rule is to be stricter; our choice
+
 
 class CommitPolicy(ABC):
     """Override `choose`; the other hooks do nothing unless a method needs them (see docs/architecture.md).
@@ -22,16 +24,22 @@ class CommitPolicy(ABC):
     No policy has to guarantee progress: where nothing in the span was chosen, the engine adds the surest open position.
     """
 
-    rules: ClassVar[tuple[str, ...]] = ("chosen",)  # names for the statistics; the engine adds "surest", its own
+    rules: tuple[str, ...] = ("chosen",)  # names for the statistics; the engine adds "surest", its own
     rule: Tensor | None = None  # [B, T] index into `rules` of what `choose` chose last; None = all by the first
     needs_margin: bool = False  # True: `signals.margin` is filled
     needs_fixed_span: bool = False  # True: counts from the start of a span, so a sliding frontier is refused
-    keeps_distributions: ClassVar[bool] = False  # True: fp32 over the vocabulary is kept for each open position
-    adjusts_logits: ClassVar[bool] = False  # True: `adjust` is overridden, so head and signals cannot be fused
+    keeps_distributions: bool = False  # True: fp32 over the vocabulary is kept for each open position
+    adjusts_logits: bool = False  # True: `adjust` is overridden, so head and signals cannot be fused
 
     @abstractmethod
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
         """[B, T] bool: fix now. The engine intersects with masked positions that were read."""
+
+    def choose_strictly(self, canvas: Canvas, signals: Signals) -> Tensor:
+        """[B, T] bool: what may be fixed where predictions swing. Asked after `choose` of the same forward, and counts
+        only within it; a rule that has no stricter form allows everything.
+        """
+        return torch.ones_like(canvas.cached)
 
     def reads(self, canvas: Canvas) -> Tensor:
         """[B, T] bool: positions whose signals are wanted; granted where a row was computed."""

@@ -7,7 +7,7 @@ density_i is the Gaussian-weighted count of decoded neighbours (dllm_core/densit
 left to right by itself, so the authors use it with one block as long as the answer too.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -21,7 +21,7 @@ from dllm_core.signals import Signals
 
 
 class Certainty(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("certainty",)
+    rules = ("certainty",)
 
     def __init__(self, tokens: int, sigma: float) -> None:
         self.tokens, self.sigma = tokens, sigma

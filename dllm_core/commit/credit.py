@@ -5,7 +5,7 @@
 Credit belongs to an open position and is forgotten with its block. Confidence and entropy are those of softmax(z').
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -13,17 +13,17 @@ from torch import Tensor
 
 from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
-from dllm_core.commit.base import CommitPolicy
+from dllm_core.commit.base import STRICTER, CommitPolicy
 from dllm_core.models.base import ModelShape
 from dllm_core.signals import Signals
 from dllm_core.span_memory import SpanMemory
 
 
 class Credit(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("threshold",)
+    rules = ("threshold",)
     needs_fixed_span = True  # memory is for one block
-    keeps_distributions: ClassVar[bool] = True
-    adjusts_logits: ClassVar[bool] = True
+    keeps_distributions = True
+    adjusts_logits = True
 
     def __init__(self, tau: float, alpha: float, beta: float, gamma: float, block_length: int) -> None:
         self.tau, self.alpha, self.beta, self.gamma, self.block_length = tau, alpha, beta, gamma, block_length
@@ -45,6 +45,9 @@ class Credit(CommitPolicy):
 
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
         return canvas.open & (signals.confidence >= self.tau)
+
+    def choose_strictly(self, canvas: Canvas, signals: Signals) -> Tensor:
+        return signals.confidence >= min(self.tau + STRICTER, 1.0)
 
     def observe(self, canvas: Canvas, signals: Signals, changed: Tensor) -> None:
         self.credit.forget(changed)  # a position that is masked again begins anew

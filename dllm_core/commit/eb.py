@@ -5,7 +5,7 @@
 The left side bounds how much the positions of U can tell about each other (nats). One position alone always fits.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -18,7 +18,7 @@ from dllm_core.signals import Signals
 
 
 class EntropyBounded(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("entropy_bound",)
+    rules = ("entropy_bound",)
 
     def __init__(self, gamma: float, order: str) -> None:
         self.gamma, self.order = gamma, order

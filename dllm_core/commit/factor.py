@@ -6,7 +6,7 @@ The first failing rank ends the run. Fast-dLLM's released loop can also accept t
 this file keeps to the formula.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -19,7 +19,7 @@ from dllm_core.signals import Signals
 
 
 class Factor(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("factor",)
+    rules = ("factor",)
 
     def __init__(self, f: float) -> None:
         self.f = f

@@ -5,7 +5,7 @@
 A position's first forward in its block has no d. Distributions are those without temperature, after guidance.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -13,17 +13,17 @@ from torch import Tensor
 
 from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
-from dllm_core.commit.base import CommitPolicy
+from dllm_core.commit.base import STRICTER, CommitPolicy
 from dllm_core.models.base import ModelShape
 from dllm_core.signals import Signals
 from dllm_core.span_memory import SpanMemory
 
 
 class Klass(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("calm",)
+    rules = ("calm",)
     needs_fixed_span = True  # memory is for one block
-    keeps_distributions: ClassVar[bool] = True
-    adjusts_logits: ClassVar[bool] = True  # looks at them and leaves them as they are
+    keeps_distributions = True
+    adjusts_logits = True  # looks at them and leaves them as they are
     calm: Tensor  # [B, T] int64 how many values of d in a row were below epsilon
 
     def __init__(self, tau: float, epsilon: float, history: int, block_length: int) -> None:
@@ -48,6 +48,9 @@ class Klass(CommitPolicy):
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
         calm = self.calm[canvas.leader]  # a guide is not read on its own
         return canvas.open & (signals.confidence > self.tau) & (calm >= self.history)
+
+    def choose_strictly(self, canvas: Canvas, signals: Signals) -> Tensor:
+        return signals.confidence >= min(self.tau + STRICTER, 1.0)
 
     def observe(self, canvas: Canvas, signals: Signals, changed: Tensor) -> None:
         self.last.forget(changed)  # a position that is masked again begins anew

@@ -3,7 +3,7 @@
 anchors: c_a >= tau;  fix_i  <=>  c_i >= (relaxed if |i - a| <= radius for some anchor a, else tau)
 """
 
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch.nn.functional as F
 from pydantic import Field, model_validator
@@ -11,12 +11,12 @@ from torch import Tensor
 
 from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
-from dllm_core.commit.base import CommitPolicy
+from dllm_core.commit.base import STRICTER, CommitPolicy
 from dllm_core.signals import Signals
 
 
 class LocalLeap(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("anchor", "leap")
+    rules = ("anchor", "leap")
 
     def __init__(self, tau: float, relaxed: float, radius: int) -> None:
         self.tau, self.relaxed, self.radius = tau, relaxed, radius
@@ -26,6 +26,9 @@ class LocalLeap(CommitPolicy):
         near = F.max_pool1d(anchors[:, None].float(), 2 * self.radius + 1, stride=1, padding=self.radius)[:, 0] > 0
         self.rule = (~anchors).long()
         return anchors | (canvas.open & near & (signals.confidence >= self.relaxed))
+
+    def choose_strictly(self, canvas: Canvas, signals: Signals) -> Tensor:
+        return signals.confidence >= min(self.tau + STRICTER, 1.0)
 
 
 class LocalLeapConfig(Config):

@@ -9,7 +9,7 @@ A block's first forward has nothing to compare with, and only tau counts. The au
 their cache selected in the last layer; with a cache that computes more there, more is fixed: `suffix` turns it off.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
-from dllm_core.commit.base import CommitPolicy
+from dllm_core.commit.base import STRICTER, CommitPolicy
 from dllm_core.models.base import ModelShape
 from dllm_core.rows import Rows
 from dllm_core.signals import Signals
@@ -27,7 +27,7 @@ THRESHOLD, EARLY, SUFFIX = range(3)
 
 
 class PolestarCommit(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("threshold", "early", "suffix")
+    rules = ("threshold", "early", "suffix")
     needs_fixed_span = True  # attention and history are of one block
     delta: Tensor  # [B, T] fp64, NaN where there is none
 
@@ -83,6 +83,9 @@ class PolestarCommit(CommitPolicy):
         suffix = self.behind(canvas) & sure
         self.rule = torch.where(early, EARLY, torch.where(suffix, SUFFIX, THRESHOLD))
         return (canvas.open & sure) | early | suffix
+
+    def choose_strictly(self, canvas: Canvas, signals: Signals) -> Tensor:
+        return signals.confidence >= min(self.config.tau + STRICTER, 1.0)
 
 
 class PolestarCommitConfig(Config):

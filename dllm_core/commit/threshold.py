@@ -3,25 +3,28 @@
 fix_i  <=>  c_i >= tau
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 from torch import Tensor
 
 from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
-from dllm_core.commit.base import CommitPolicy
+from dllm_core.commit.base import STRICTER, CommitPolicy
 from dllm_core.signals import Signals
 
 
 class Threshold(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("threshold",)
+    rules = ("threshold",)
 
     def __init__(self, tau: float) -> None:
         self.tau = tau
 
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
         return canvas.open & (signals.confidence >= self.tau)
+
+    def choose_strictly(self, canvas: Canvas, signals: Signals) -> Tensor:
+        return signals.confidence >= min(self.tau + STRICTER, 1.0)
 
 
 class ThresholdConfig(Config):

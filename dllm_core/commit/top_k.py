@@ -8,7 +8,7 @@ positions [a, b) of G gets floor(steps b / G) - floor(steps a / G) steps and at 
 demand is met, and any number of steps and any length work. From G steps on it fixes one token a step.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -27,7 +27,7 @@ REMASKING_STREAM = 1  # keeps this noise apart from the sampler's, which is stre
 
 
 class TopK(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("schedule",)
+    rules = ("schedule",)
 
     def __init__(self, steps: int, remasking: Remasking = "low_confidence") -> None:
         self.steps, self.remasking = steps, remasking

@@ -1,6 +1,9 @@
-"""The list of commit policies. A new one is a file beside these and a line here."""
+"""The list of commit policies. A new one is a file beside these and a line here.
 
-from typing import Annotated
+`extrapolate` wraps any other of the list, so what it may wrap stands here and not in its file.
+"""
+
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -8,6 +11,7 @@ from dllm_core.commit.base import CommitPolicy
 from dllm_core.commit.certainty import CertaintyConfig
 from dllm_core.commit.credit import CreditConfig
 from dllm_core.commit.eb import EntropyBoundedConfig
+from dllm_core.commit.extrapolate import Extrapolate, Extrapolation
 from dllm_core.commit.factor import FactorConfig
 from dllm_core.commit.klass import KlassConfig
 from dllm_core.commit.local_leap import LocalLeapConfig
@@ -15,7 +19,7 @@ from dllm_core.commit.polestar import PolestarCommitConfig
 from dllm_core.commit.threshold import ThresholdConfig
 from dllm_core.commit.top_k import TopKConfig
 
-CommitConfig = Annotated[
+SingleConfig = (
     TopKConfig
     | ThresholdConfig
     | FactorConfig
@@ -24,11 +28,23 @@ CommitConfig = Annotated[
     | KlassConfig
     | CreditConfig
     | CertaintyConfig
-    | PolestarCommitConfig,
-    Field(discriminator="kind"),
-]
+    | PolestarCommitConfig
+)
+
+
+class ExtrapolateConfig(Extrapolation):
+    kind: Literal["extrapolate"] = "extrapolate"
+    base: Annotated[SingleConfig, Field(discriminator="kind")] = Field(
+        default_factory=ThresholdConfig, description="the rule that is extrapolated"
+    )
+
+    def build(self, block_length: int) -> Extrapolate:
+        return Extrapolate(self.base.build(block_length), self, block_length)
+
+
+CommitConfig = Annotated[SingleConfig | ExtrapolateConfig, Field(discriminator="kind")]
 
 __all__ = [
-    "CertaintyConfig", "CommitConfig", "CommitPolicy", "CreditConfig", "EntropyBoundedConfig", "FactorConfig",
-    "KlassConfig", "LocalLeapConfig", "PolestarCommitConfig", "ThresholdConfig", "TopKConfig",
+    "CertaintyConfig", "CommitConfig", "CommitPolicy", "CreditConfig", "EntropyBoundedConfig", "ExtrapolateConfig",
+    "FactorConfig", "KlassConfig", "LocalLeapConfig", "PolestarCommitConfig", "ThresholdConfig", "TopKConfig",
 ]  # fmt: skip

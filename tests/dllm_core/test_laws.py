@@ -62,12 +62,42 @@ COMMITS = {
     "credit": {"kind": "credit", "tau": 0.3},
     "certainty": {"kind": "certainty", "tokens": 2, "sigma": 3.0},
     "polestar": {"kind": "polestar", "tau": 0.3, "early": 0.1, "alpha": 0.05},
+    "extrapolate": {
+        "kind": "extrapolate",
+        "base": {"kind": "threshold", "tau": 0.3},
+        "tau_min": 0.15,
+        "c_floor": 0.0,
+        "coverage": 0.2,
+        "horizon": 3,
+        "z": 0.1,
+        "sigma_max": 9.0,
+    },
+    "extrapolate-polestar": {
+        "kind": "extrapolate",
+        "base": {"kind": "polestar", "tau": 0.5, "early": 0.3, "alpha": 0.05},
+        "space": "prob",
+        "tau_min": 0.15,
+        "c_floor": 0.0,
+        "coverage": 0.0,
+        "coverage_after_base": True,
+        "horizon": 3,
+        "z": 0.1,
+        "sigma_max": 1.0,
+        "phi": 0.9,
+        "swings": 2,
+        "rest": 1,
+        "stall_release": True,
+        "stall_velocity": 0.05,
+        "stall_run": 2,
+        "stall_floor": 0.1,
+    },
 }
 FRONTIERS = {
     "sliding": {"kind": "sliding", "width": 5},
     "dpad": {"kind": "dpad", "window": 16, "k_sigma": 3.0, "scale": 1.5},
 }
 COUNT_FROM_A_BLOCK = {"prefix", "dual", "dkv", "entropy-all", "polestar", "polestar-all"}
+COUNT_IN_A_BLOCK = {"klass", "credit", "polestar", "extrapolate", "extrapolate-polestar"}
 SHIFTS = pytest.mark.parametrize("shift", [0, 1], ids=["llada", "dream"])
 
 
@@ -86,6 +116,13 @@ def test_batched_decode_equals_one_request_at_a_time(cache, commit, shift):
         alone = engine_of(model, config(cache, commit), slots=slots, width=request.length).generate([request])[0]
         assert facts(done) == facts(alone)
         assert done.confidence == pytest.approx(alone.confidence, abs=1e-6)
+
+
+@pytest.mark.parametrize("commit", [commit for commit in COMMITS if "base" in COMMITS[commit]])
+def test_what_wraps_another_rule_fires_in_the_laws(commit):
+    for cache in ("none", "dual"):
+        done = engine_of(tiny_model(), config(cache, commit)).generate(some_requests(12, seed=3))
+        assert sum(d.commits.get("extrapolated", 0) for d in done) > 0
 
 
 @pytest.mark.parametrize("more", [{"stop": ["7 3", "11"]}, {"noise": "step"}, {"stop_at_eos": False}], ids=str)
@@ -119,7 +156,7 @@ def test_batched_equals_alone_under_every_frontier_that_a_cache_can_do(cache, fr
         assert facts(done) == facts(alone.generate([request])[0])
 
 
-@pytest.mark.parametrize("commit", sorted(set(COMMITS) - {"klass", "credit", "polestar"}))
+@pytest.mark.parametrize("commit", sorted(set(COMMITS) - COUNT_IN_A_BLOCK))
 @pytest.mark.parametrize("frontier", FRONTIERS)
 def test_batched_equals_alone_under_every_frontier_that_a_commit_rule_can_do(commit, frontier):
     if frontier == "sliding" and COMMITS[commit].get("steps"):

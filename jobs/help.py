@@ -20,20 +20,30 @@ def help_text(program: str, about: str, returns: str) -> str:
     for setting in found:
         if setting.group and "." not in setting.name:
             lines += ["", f"{setting.name}:"]
-        elif setting.name in choices:
+        elif setting.name in choices and not setting.kind:
             lines.append(_row(f"--{setting.name}.kind", f"{setting.about}; default {setting.default}"))
-            lines += _kind_table(setting.name, found, list(choices[setting.name]))
+            lines += _kind_table(setting.name, found, {name: list(members) for name, members in choices.items()})
         elif not setting.kind:
             lines.append(_row(f"--{setting.name}", _about(setting)))
     return "\n".join([*lines, "", returns])
 
 
-def _kind_table(group: str, found: list[Setting], names: list[str]) -> list[str]:
-    lines = []
-    for kind in names:
-        own = [s for s in found if s.name.startswith(f"{group}.") and s.kind == kind and s.name != f"{group}.kind"]
+def _kind_table(group: str, found: list[Setting], choices: dict[str, list[str]]) -> list[str]:
+    """A line per kind of group and one per setting of its own. A choice inside a kind is one line: its kinds are some
+    of the group's.
+    """
+    lines, inside = [], [f"{name}." for name in choices if name.startswith(f"{group}.")]
+    direct = [s for s in found if s.name.startswith(f"{group}.") and not s.name.startswith(tuple(inside))]
+    for kind in choices[group]:
+        own = [s for s in direct if s.kind == kind and s.name != f"{group}.kind"]
         lines.append(f"    {kind}{'' if own else '  (no settings of its own)'}")
-        lines += [_row(f"    --{setting.name}", _about(setting)) for setting in own]
+        for setting in own:
+            if setting.name in choices:
+                which = ", ".join(choices[setting.name])
+                about = f"{setting.about}; default {setting.default}; one of {which}; then its settings, below it"
+                lines.append(_row(f"    --{setting.name}.kind", about))
+            else:
+                lines.append(_row(f"    --{setting.name}", _about(setting)))
     return lines
 
 

@@ -49,7 +49,7 @@ def nearest(name: str, known: list[str]) -> str:
     if not close:
         last = name.rsplit(".", 1)[-1]
         ends: dict[str, str] = {}
-        for candidate in known:
+        for candidate in sorted(known, key=lambda each: each.count(".")):  # stable: the outermost of a name
             ends.setdefault(candidate.rsplit(".", 1)[-1], candidate)
         close = [ends[end] for end in get_close_matches(last, list(ends), n=2, cutoff=0.75)]
     return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -24,7 +24,9 @@ SECTIONS = ", ".join(sorted(JobConfig.model_fields))
 DECODE = ", ".join(sorted(DecodeConfig.model_fields))
 ENGINE = ", ".join(sorted(EngineConfig.model_fields))
 ENGINE_IN_ORDER = ", ".join(EngineConfig.model_fields)
-CACHES, COMMITS = (", ".join(kinds(JobConfig)[name]) for name in ("decode.cache", "decode.commit"))
+CACHES, COMMITS, BASES = (
+    ", ".join(kinds(JobConfig)[name]) for name in ("decode.cache", "decode.commit", "decode.commit.base")
+)
 
 
 @pytest.fixture
@@ -71,6 +73,25 @@ def test_a_flag_that_picks_another_kind_drops_the_settings_of_the_old_one(job_fi
     assert read(job_file, "--decode.commit.kind", "threshold").decode.commit.tau == 0.5
 
 
+def test_a_policy_inside_another_is_set_by_its_own_flags(job_file):
+    wrapped = ["--decode.commit.kind", "extrapolate"]
+    assert read(job_file, *wrapped).decode.commit.base.model_dump() == {"kind": "threshold", "tau": 0.9}
+    base = "--decode.commit.base"
+    assert read(job_file, *wrapped, f"{base}.tau", "0.7", f"{base}.kind", "threshold").decode.commit.base.tau == 0.7
+    commit = read(
+        job_file, *wrapped, f"{base}.kind", "factor", f"{base}.f", "2", "--decode.commit.z", "0.5"
+    ).decode.commit
+    assert (commit.base.kind, commit.base.f, commit.z, commit.horizon) == ("factor", 2.0, 0.5, 2)
+    job_file.write_text(
+        FILE.replace("kind: threshold", "kind: extrapolate, horizon: 3, base: {kind: credit").replace("5}", "5}}")
+    )
+    commit = read(job_file).decode.commit
+    assert (commit.horizon, commit.base.kind, commit.base.tau) == (3, "credit", 0.5)
+    assert read(job_file, f"{base}.tau", "0.6").decode.commit.base.tau == 0.6
+    commit = read(job_file, f"{base}.kind", "factor").decode.commit
+    assert (commit.horizon, commit.base.model_dump()) == (3, {"kind": "factor", "f": 1.0})
+
+
 def test_lists_split_at_commas_unless_they_are_json(job_file):
     assert read(job_file, "--input.paths", "a,b").input.paths == ["a", "b"]
     assert read(job_file, "--input.paths", '["a,b"]').input.paths == ["a,b"]
@@ -110,6 +131,10 @@ WRONG_FLAGS = {
     f"--decode.commit.kind factor on the command line; kinds: {COMMITS}",
     "--decode.commit {kind:top_k}": "decode.commit: '{kind:top_k}' stands where settings belong; say {kind: top_k} in "
     f"a job file, --decode.commit.kind top_k on the command line; kinds: {COMMITS}",
+    "--decode.commit.base.kind factor": "decode.commit.base: kind threshold has no such setting; extrapolate has: "
+    "name it as decode.commit.kind, or leave this out",
+    "--tau 1": f"--tau: no such setting; did you mean decode.cache.tau?; there are {SECTIONS}",
+    "--epsilom 1": f"--epsilom: no such setting; did you mean decode.commit.epsilon?; there are {SECTIONS}",
     "oops": "oops: a value without a flag; settings are given as --name value",
     "--model.device tpu": "model.device: Input should be 'cuda' or 'cpu', got 'tpu'",
     "--decode.n 2": "decode: n is 2 but temperature is 0: all samples of a prompt would be the same",
@@ -119,6 +144,27 @@ WRONG_FLAGS = {
 @pytest.mark.parametrize("flags", WRONG_FLAGS)
 def test_a_wrong_flag_is_named_with_the_nearest_right_one_and_the_alternatives(job_file, flags):
     assert complaint(job_file, *flags.split()) == WRONG_FLAGS[flags]
+
+
+WITH_TAU = "threshold, local_leap, klass, credit, polestar"
+WRONG_BASES = {
+    "--base.kind treshold": f".kind: no kind 'treshold'; did you mean threshold?; kinds: {BASES}",
+    "--base.kind extrapolate": f".kind: no kind 'extrapolate'; kinds: {BASES}",
+    "--base.kind factor --base.tau 1": f".tau: kind factor has no such setting; {WITH_TAU} has: "
+    "name it as decode.commit.base.kind, or leave this out",
+    "--base.tau 1": f": settings without a kind (tau is a setting of {WITH_TAU}); "
+    f"give decode.commit.base.kind, one of {BASES}",
+    "--base.kind threshold --base.tau 2": ".tau: Input should be less than or equal to 1, got '2'",
+    "--base.kind threshold --base.tua 2": ".tua: no such setting; did you mean decode.commit.base.tau",
+    "--base factor": f": 'factor' stands where settings belong; say {{kind: factor}} in a job file, "
+    f"--decode.commit.base.kind factor on the command line; kinds: {BASES}",
+}
+
+
+@pytest.mark.parametrize("flags", WRONG_BASES)
+def test_what_is_wrong_inside_a_policy_inside_another_is_named_with_its_place(job_file, flags):
+    said = complaint(job_file, "--decode.commit.kind", "extrapolate", *flags.replace("--", "--decode.commit.").split())
+    assert said.removeprefix("--").startswith(f"decode.commit.base{WRONG_BASES[flags]}")
 
 
 WRONG_LINES = {
@@ -208,11 +254,18 @@ def test_help_names_every_setting_and_every_kind(capsys):
     assert shown.strip() == help_text(
         "jobs/generate.py", "About.", "exit code" + shown.rsplit("exit code", 1)[1].rstrip()
     )
+    choices = kinds(JobConfig)
+    inner = [name for name in choices if any(name.startswith(f"{other}.") for other in choices)]
+    assert inner == ["decode.commit.base"]
     for setting in settings(JobConfig):
-        assert setting.group or f"--{setting.name}" in shown
-    for group, members in kinds(JobConfig).items():
+        told = setting.name.startswith("decode.commit.base.")  # as settings of decode.commit already
+        assert setting.group or told or f"--{setting.name}" in shown
+    for group, members in choices.items():
         table = shown.split(f"--{group}.kind")[1]
-        assert all(f"    {kind}" in table for kind in members)
+        assert all(f"    {kind}" in table or group in inner for kind in members)
+    (line,) = [line for line in shown.splitlines() if "--decode.commit.base.kind" in line]
+    assert line.endswith(f"default threshold; one of {', '.join(choices[inner[0]])}; then its settings, below it")
+    assert "--decode.commit.base.tau" not in shown
 
 
 def test_where_nobody_reads_any_more_the_rest_goes_nowhere():

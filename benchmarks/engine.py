@@ -16,6 +16,7 @@ Each line is one (dtype, slots, cache, commit); columns are medians over repeats
 import argparse
 import itertools
 import json
+import re
 import statistics
 import time
 from dataclasses import dataclass, replace
@@ -54,9 +55,18 @@ def method_of(text: str) -> dict[str, Any]:
 
 
 def commit_of(text: str) -> dict[str, Any]:
-    """`threshold`; with settings: `threshold,tau=0.5`, `polestar,suffix=false`."""
-    kind, *settings = text.split(",")
-    return {"kind": kind} | dict(_setting(setting) for setting in settings)
+    """`threshold`; with settings: `threshold,tau=0.5`, `polestar,suffix=false`; around another rule:
+    `extrapolate(factor,f=2),horizon=3`.
+    """
+    found = re.fullmatch(r"(\w+)(?:\((.+)\))?((?:,\w+=[^,()]+)*)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no commit rule; write KIND,NAME=VALUE or KIND(BASE),NAME=VALUE")
+    kind, base, settings = found.groups()
+    return (
+        {"kind": kind}
+        | ({"base": commit_of(base)} if base else {})
+        | dict(_setting(setting) for setting in settings.split(",")[1:])
+    )
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -37,7 +37,18 @@ SHAPES = {
     "small": {"d_model": 64, "n_layers": 2, "n_heads": 4, "mlp_hidden_size": 128, "vocab_size": 96},
 }
 CACHES = ("none", "prefix", "dual", "dkv", "dllm", "d2", "elastic", "entropy", "polestar")
-COMMITS = ("top_k", "threshold", "factor", "eb", "local_leap", "klass", "credit", "certainty", "polestar")
+COMMITS = (
+    "top_k",
+    "threshold",
+    "factor",
+    "eb",
+    "local_leap",
+    "klass",
+    "credit",
+    "certainty",
+    "polestar",
+    "extrapolate",
+)
 FRONTIERS = ("block", "sliding", "dpad")
 PROMPT, ANSWER, BLOCK = 512, 512, 32  # positions; 32 is the block length of the published settings
 

@@ -65,12 +65,12 @@ def test_the_fit_beats_the_start_and_its_neighbours_and_is_the_same_twice():
 
 
 def test_the_loss_is_the_gaussian_one_of_what_each_step_did_not_expect():
-    """y 0 then 1: S = r + p_v + q_l + r, e = 1. Then a gap, which costs nothing."""
+    """r 1/4, p_velocity 1, q_level 1/2: from 0 on, S is 2 one step later and 5 1/2 after two."""
     noise = Noise(0.25, 0.5, 0.0, 1.0)
-    spread = 0.25 + 1.0 + 0.5 + 0.25
-    y = torch.tensor([[0.0, 1.0, 9.0], [7.0, 7.0, 7.0]], dtype=torch.float64)
-    observed = torch.tensor([[True, True, False], [False, False, True]])
-    assert float(innovation_loss(y, observed, noise)) == pytest.approx((math.log(spread) + 1 / spread) / 2)
+    y = torch.tensor([[0.0, 1.0, 9.0], [7.0, 7.0, 7.0], [0.0, 9.0, 1.0]], dtype=torch.float64)
+    observed = torch.tensor([[True, True, False], [False, False, True], [True, False, True]])  # a gap costs nothing
+    each = [(math.log(spread) + 1 / spread) / 2 for spread in (2.0, 5.5)]
+    assert float(innovation_loss(y, observed, noise)) == pytest.approx(sum(each) / 2)
 
 
 def test_series_that_were_seen_once_teach_nothing():

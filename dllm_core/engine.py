@@ -11,6 +11,7 @@ from dllm_core.canvas import Canvas
 from dllm_core.capacity import capacity
 from dllm_core.clock import DecisionClock
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
+from dllm_core.controller.config import located, refuse_unfit
 from dllm_core.decode import Method, decode
 from dllm_core.desk import Desk
 from dllm_core.errors import EngineError, PromptTooLong
@@ -43,6 +44,7 @@ class Engine:
         self.model = compiled(model) if sizes.compile else model
         self.codec, self.config, self.sizes = codec, config, sizes
         self.device, self.counter, self.busy = device, EngineCounter(), False
+        refuse_unfit(config, model.shape, config.block_length, "decode")
         held = capacity(model.shape, dtype, sizes, guided=config.guidance > 0)
         self.width, self.cells = held.width, held.cells
         self.method = Method(
@@ -59,6 +61,7 @@ class Engine:
     def from_config(cls, model: ModelConfig, decode: DecodeConfig, engine: EngineConfig) -> Engine:
         """Load the weights. Raises ConfigError, and CheckpointError for files that are not what they claim to be."""
         torch.set_num_threads(engine.threads)
+        decode = located(decode, model.path, "decode")
         weights, codec = load(model)
         return cls(weights, codec, decode, engine, getattr(torch, model.dtype), model.device)
 

@@ -14,10 +14,12 @@ from dllm_core.commit.eb import EntropyBoundedConfig
 from dllm_core.commit.extrapolate import Extrapolate, Extrapolation
 from dllm_core.commit.factor import FactorConfig
 from dllm_core.commit.klass import KlassConfig
+from dllm_core.commit.learn2pd import Learn2pdConfig
 from dllm_core.commit.local_leap import LocalLeapConfig
 from dllm_core.commit.polestar import PolestarCommitConfig
 from dllm_core.commit.threshold import ThresholdConfig
 from dllm_core.commit.top_k import TopKConfig
+from dllm_core.commit.tspd import TspdConfig
 
 SingleConfig = (
     TopKConfig
@@ -29,6 +31,8 @@ SingleConfig = (
     | CreditConfig
     | CertaintyConfig
     | PolestarCommitConfig
+    | TspdConfig
+    | Learn2pdConfig
 )
 
 
@@ -46,5 +50,6 @@ CommitConfig = Annotated[SingleConfig | ExtrapolateConfig, Field(discriminator="
 
 __all__ = [
     "CertaintyConfig", "CommitConfig", "CommitPolicy", "CreditConfig", "EntropyBoundedConfig", "ExtrapolateConfig",
-    "FactorConfig", "KlassConfig", "LocalLeapConfig", "PolestarCommitConfig", "ThresholdConfig", "TopKConfig",
+    "FactorConfig", "KlassConfig", "Learn2pdConfig", "LocalLeapConfig", "PolestarCommitConfig", "ThresholdConfig",
+    "TopKConfig", "TspdConfig",
 ]  # fmt: skip

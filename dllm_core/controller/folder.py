@@ -21,7 +21,8 @@ def find(name: str, model: str | Path) -> Path:
     for place in places:
         if (place / CARD).is_file():
             return place
-    raise ConfigError(f"{name!r} is no controller: neither {places[0]} nor {places[1]} holds a {CARD}")
+    looked = " nor in ".join(dict.fromkeys(map(str, places)))
+    raise ConfigError(f"{name!r} is no controller: there is no {CARD} in {looked}")
 
 
 def save(folder: str | Path, network: Network, card: ControllerCard) -> None:

@@ -14,9 +14,11 @@ from dllm_core.decode import progress
 from dllm_core.errors import EngineError
 from dllm_core.frontier.block import BlockFrontier
 from dllm_core.models.base import ModelShape
+from dllm_core.models.llada import Llada
 from dllm_core.request import Request
 from dllm_core.signals import Signals
 from tests.fakes import EOS, MASK, engine_of, facts, some_requests, tiny_model
+from tests.fakes_controller import FILTER, write_random
 
 CACHES = {
     "none": {"kind": "none"},
@@ -91,18 +93,47 @@ COMMITS = {
         "stall_run": 2,
         "stall_floor": 0.1,
     },
+    "tspd": {"kind": "tspd", "controller": "lstm"},
+    "tspd-gru": {"kind": "tspd", "controller": "gru", "delta": 0.6},
+    "learn2pd": {"kind": "learn2pd", "controller": "filter", "delta": 0.6},
 }
 FRONTIERS = {
     "sliding": {"kind": "sliding", "width": 5},
     "dpad": {"kind": "dpad", "window": 16, "k_sigma": 3.0, "scale": 1.5},
+    "eotp": {"kind": "eotp", "tau": 0.2},
 }
 COUNT_FROM_A_BLOCK = {"prefix", "dual", "dkv", "entropy-all", "polestar", "polestar-all"}
-COUNT_IN_A_BLOCK = {"klass", "credit", "polestar", "extrapolate", "extrapolate-polestar"}
+RULES_OF_A_BLOCK = {
+    "klass", "credit", "polestar", "extrapolate", "extrapolate-polestar", "tspd", "tspd-gru", "learn2pd",
+}  # fmt: skip
 SHIFTS = pytest.mark.parametrize("shift", [0, 1], ids=["llada", "dream"])
+
+
+@pytest.fixture(scope="module")
+def controllers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("controllers")
+    write_random(folder / "lstm", seed=1)
+    write_random(folder / "gru", seed=4, cell="gru", layers=1, features=("momentum", "position", "entropy"))
+    write_random(folder / "filter", seed=3, **FILTER)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def beside_the_controllers(controllers, monkeypatch):
+    """Their names are paths from here."""
+    monkeypatch.chdir(controllers)
 
 
 def config(cache: str, commit: str, **more) -> DecodeConfig:
     return DecodeConfig(cache=CACHES[cache], commit=COMMITS[commit], block_length=8, **more)
+
+
+def model_under(frontier: str, **more) -> Llada:
+    """The tiny model; where answers are cut at their end, one that likes to end."""
+    model = tiny_model(**more)
+    if frontier == "eotp":
+        model.head.data[EOS] *= 2
+    return model
 
 
 @SHIFTS
@@ -148,7 +179,8 @@ def test_batched_equals_alone_under_every_frontier_that_a_cache_can_do(cache, fr
             config(cache, "threshold", frontier=FRONTIERS[frontier])
         return
     settings = config(cache, "threshold", frontier=FRONTIERS[frontier])
-    model, requests = tiny_model(shift, causal=causal), some_requests(9, seed=29, shift=shift)
+    model = model_under(frontier, shift=shift, causal=causal)
+    requests = some_requests(9, seed=29, shift=shift)
     together = engine_of(model, settings, slots=5).generate(requests)
     for request, done in zip(requests, together, strict=True):
         slots = 2 if request.guidance else 1
@@ -156,15 +188,15 @@ def test_batched_equals_alone_under_every_frontier_that_a_cache_can_do(cache, fr
         assert facts(done) == facts(alone.generate([request])[0])
 
 
-@pytest.mark.parametrize("commit", sorted(set(COMMITS) - COUNT_IN_A_BLOCK))
+@pytest.mark.parametrize("commit", COMMITS)
 @pytest.mark.parametrize("frontier", FRONTIERS)
 def test_batched_equals_alone_under_every_frontier_that_a_commit_rule_can_do(commit, frontier):
-    if frontier == "sliding" and COMMITS[commit].get("steps"):
+    if frontier == "sliding" and (commit in RULES_OF_A_BLOCK or COMMITS[commit].get("steps")):
         with pytest.raises(ValueError, match="the span moves with every token"):
             config("none", commit, frontier=FRONTIERS[frontier])
         return
     settings = config("none", commit, frontier=FRONTIERS[frontier])
-    model, requests = tiny_model(), some_requests(9, seed=29)
+    model, requests = model_under(frontier), some_requests(9, seed=29)
     together = engine_of(model, settings, slots=5).generate(requests)
     for request, done in zip(requests, together, strict=True):
         alone = engine_of(model, settings, slots=2 if request.guidance else 1, width=request.length)
@@ -284,6 +316,30 @@ def test_a_dllm_cache_that_recomputes_everything_equals_no_cache_and_its_default
     assert done({"kind": "dllm", "prompt_every": 1} | limit) == done({"kind": "none"})
     usual = done({"kind": "dllm", "prompt_every": 1})
     assert [tokens for tokens, *_ in usual] != [tokens for tokens, *_ in done({"kind": "none"})]
+
+
+@pytest.mark.parametrize(
+    ("commit", "rules"),
+    [("tspd", {"tspd", "surest"}), ("tspd-gru", {"tspd", "surest"}), ("learn2pd", {"filter", "schedule"})],
+)
+def test_the_learned_rules_of_these_laws_fire_and_do_not_always(commit, rules):
+    done = engine_of(tiny_model(), config("none", commit)).generate(some_requests(12, seed=3))
+    fixed = [sum(d.commits.get(rule, 0) for d in done) for rule in sorted(rules)]
+    assert min(fixed) > sum(fixed) / 10
+
+
+def test_the_cut_of_these_laws_comes_in_some_answers_and_not_in_all():
+    model, requests = model_under("eotp"), some_requests(9, seed=29)
+
+    def rows(frontier: dict) -> list[int]:
+        settings = config("none", "threshold", frontier=frontier)
+        return [done.rows_computed for done in engine_of(model, settings).generate(requests)]
+
+    blocks, standing = rows({"kind": "block"}), rows({"kind": "eotp", "tau": 1.0})
+    cut = [a < b for a, b in zip(standing, blocks, strict=True)]
+    assert any(cut)
+    assert not all(cut)
+    assert rows(FRONTIERS["eotp"]) != standing  # an end that is only expected cuts too
 
 
 @pytest.mark.parametrize("commit", COMMITS)

@@ -14,6 +14,9 @@ from cluster.config import JobConfig
 from cluster.errors import FingerprintChanged, OutputTaken, PlanError
 from cluster.reading.files import InputFile
 from cluster.writing.storage import Storage, writing_to
+from dllm_core.config import DecodeConfig
+from dllm_core.controller.config import controllers
+from dllm_core.controller.folder import CARD, WEIGHTS
 
 NAME = "_run/fingerprint.json"
 MODEL_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".safetensors"}  # weights, config, tokenizer, chat template
@@ -27,7 +30,7 @@ def make_fingerprint(config: JobConfig, files: Sequence[InputFile]) -> Fingerpri
     """files: of `list_input`."""
     return {
         "model": {"dtype": config.model.dtype, "files": _model_files(Path(config.model.path))},
-        "decode": config.decode.model_dump(mode="json"),
+        "decode": _decode(config.decode),
         "input": {
             **config.input.model_dump(mode="json", exclude={"paths"}),
             "files": {file.relative: f"{file.size} bytes, {file.checksum}" for file in files},
@@ -86,10 +89,24 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, ob
             yield prefix + key, value
 
 
+def _decode(decode: DecodeConfig) -> dict[str, Any]:
+    """The settings; a controller is what its files hold, wherever they lie."""
+    settings = decode.model_dump(mode="json")
+    for key, rule in controllers(decode, ""):
+        inner = settings
+        for name in key.split(".")[1:]:
+            inner = inner[name]
+        inner["controller"] = _contents([Path(rule.controller) / name for name in (CARD, WEIGHTS)])
+    return settings
+
+
 def _model_files(folder: Path) -> dict[str, str]:
     if not folder.is_dir():
         raise PlanError(f"model.path {folder} is not a folder")
-    files = sorted(file for file in folder.iterdir() if file.suffix in MODEL_SUFFIXES and file.is_file())
+    return _contents(sorted(file for file in folder.iterdir() if file.suffix in MODEL_SUFFIXES and file.is_file()))
+
+
+def _contents(files: Sequence[Path]) -> dict[str, str]:
     return {file.name: f"{file.stat().st_size} bytes, {_content(file)}" for file in files}
 
 

@@ -12,6 +12,7 @@ from cluster.reading.files import Listing, list_input, would_list
 from cluster.summary import SUCCESS
 from cluster.writing.storage import LocalStorage
 from dllm_core.capacity import Capacity, capacity
+from dllm_core.controller.config import located, refuse_unfit
 from dllm_core.models.load import ModelDescription, describe, dtype_of
 
 
@@ -84,6 +85,8 @@ def examine(config: JobConfig) -> Prospect:
     refuse_unusable_output(config)
     model = describe(config.model.path)
     refuse_missing_template(config, model)
+    config = config.model_copy(update={"decode": located(config.decode, config.model.path, "decode")})
+    refuse_unfit(config.decode, model.shape, config.decode.block_length, "decode")
     held = capacity(model.shape, dtype_of(config.model.dtype), config.engine, guided=config.decode.guidance > 0)
     storage, listing = LocalStorage(config.output.path), list_input(config.input.paths)
     print_of = fingerprint.make_fingerprint(config, listing.files)

@@ -6,9 +6,10 @@ import pytest
 
 from cluster.config import JobConfig
 from cluster.errors import FingerprintChanged, OutputTaken, PlanError
-from cluster.fingerprint import END, NAME, WHOLE, check, digest, make_fingerprint, save
+from cluster.fingerprint import END, NAME, WHOLE, check, differences, digest, make_fingerprint, save
 from cluster.reading.files import list_input
 from cluster.writing.storage import LocalStorage
+from tests.fakes_controller import write_random
 from tests.fakes_data import write_parquet
 
 
@@ -89,6 +90,26 @@ def test_a_large_weight_file_is_told_by_its_header_and_ends(base, tmp_path, plac
     content[place] = 1
     weights.write_bytes(content)
     assert digest(fingerprint(base)) != old
+
+
+def test_a_controller_is_what_its_files_hold_wherever_they_lie(base, tmp_path):
+    def printed(folder):
+        return fingerprint(base, decode={"commit": {"kind": "tspd", "controller": str(folder)}, "block_length": 8})
+
+    write_random(tmp_path / "c", seed=1)
+    old = printed(tmp_path / "c")
+    assert set(old["decode"]["commit"]["controller"]) == {"config.json", "model.safetensors"}
+    assert old["decode"]["commit"]["delta"] is None
+    (tmp_path / "c" / "README.md").write_text("how it was trained")
+    (tmp_path / "c").rename(tmp_path / "d")
+    assert printed(tmp_path / "d") == old
+    assert str(tmp_path) not in json.dumps(old["decode"])
+    write_random(tmp_path / "weights", seed=2)
+    other = [key for key, _, _ in differences(old, printed(tmp_path / "weights"))]
+    assert other == ["decode.commit.controller.model.safetensors"]
+    write_random(tmp_path / "card", seed=1, delta=0.7)
+    other = [key for key, _, _ in differences(old, printed(tmp_path / "card"))]
+    assert other == ["decode.commit.controller.config.json"]
 
 
 def test_a_job_is_taken_up_again_only_with_the_same_fingerprint(base, storage):

@@ -12,6 +12,7 @@ from cluster.errors import PlanError
 from cluster.prospect import examine, refuse_unusable_output
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import MODEL, job_config, write_prompts
+from tests.fakes_controller import write_random
 
 
 @pytest.fixture
@@ -126,3 +127,42 @@ def test_guidance_with_one_slot_is_refused(tmp_path, data):
 def test_a_gpu_model_for_workers_without_a_gpu_is_refused(tmp_path, data):
     with pytest.raises(ConfigError, match=r"cluster\.gpus is 0: no worker would see a GPU; set cluster\.gpus: 1"):
         examine(job_config(tmp_path, data, model__device="cuda"))
+
+
+VOCAB = json.loads((MODEL / "config.json").read_text())["embedding_size"]
+
+
+def test_a_controller_is_found_beside_its_model_and_from_then_on_named_by_its_folder(tmp_path, data, monkeypatch):
+    shutil.copytree(MODEL, tmp_path / "model")
+    beside = tmp_path / "model" / "controllers" / "fast"
+    write_random(beside, vocab_size=VOCAB, block_length=32)
+    commit = {"kind": "tspd", "controller": "fast"}
+    config = job_config(tmp_path, data, decode__commit=commit, model__path=str(tmp_path / "model"))
+    found = examine(config)
+    assert found.config.decode.commit.controller == str(beside)
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(beside, tmp_path / "fast")
+    here = examine(config)
+    assert here.config.decode.commit.controller == str(tmp_path / "fast")
+    assert here.digest == found.digest
+    write_random(tmp_path / "fast", seed=1, vocab_size=VOCAB, block_length=32)
+    assert examine(config).digest != found.digest
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        (None, r"'c' is no controller: there is no config\.json in .*/c nor in .*/tiny-llada/controllers/c$"),
+        ({"block_length": 8}, r".*/c was trained for blocks of 8, and decode\.block_length is 32$"),
+        ({"vocab_size": 7}, rf".*/c was trained for a vocabulary of 7, and the model's has {VOCAB}$"),
+    ],
+    ids=["missing", "blocks", "vocabulary"],
+)
+def test_a_controller_that_is_missing_or_unfit_is_refused_with_the_place(tmp_path, data, monkeypatch, written, reason):
+    monkeypatch.chdir(tmp_path)
+    if written is not None:
+        write_random(tmp_path / "c", **{"vocab_size": VOCAB, "block_length": 32} | written)
+    config = job_config(tmp_path, data, decode__commit={"kind": "tspd", "controller": "c"})
+    with pytest.raises(ConfigError, match=rf"^decode\.commit\.controller: {reason}"):
+        examine(config)
+    assert not (tmp_path / "out").exists()

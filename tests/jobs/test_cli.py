@@ -92,6 +92,15 @@ def test_a_policy_inside_another_is_set_by_its_own_flags(job_file):
     assert (commit.horizon, commit.base.model_dump()) == (3, {"kind": "factor", "f": 1.0})
 
 
+def test_a_rule_with_a_controller_needs_its_name_and_may_leave_the_gate_to_it(job_file):
+    named = ("--decode.commit.kind", "learn2pd", "--decode.commit.controller", "fast")
+    assert read(job_file, *named).decode.commit.delta == 0.96
+    assert read(job_file, *named, "--decode.commit.delta", "null").decode.commit.delta is None
+    said = complaint(job_file, "--decode.commit.kind", "tspd")
+    assert said.startswith("decode.commit.controller: must be given (folder of the controller, or its name")
+    assert "greater than or equal to 0" in complaint(job_file, *named, "--decode.commit.delta", "-0.1")
+
+
 def test_lists_split_at_commas_unless_they_are_json(job_file):
     assert read(job_file, "--input.paths", "a,b").input.paths == ["a", "b"]
     assert read(job_file, "--input.paths", '["a,b"]').input.paths == ["a,b"]

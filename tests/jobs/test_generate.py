@@ -57,6 +57,16 @@ def test_a_config_file_that_is_not_there(tmp_path, capsys):
     assert "error: config file /nowhere/a.yaml does not exist" in refused(capsys, "--config", "/nowhere/a.yaml")
 
 
+@pytest.mark.parametrize("kind", ["tspd", "learn2pd"])
+def test_a_controller_that_is_not_there(tmp_path, capsys, kind):
+    job = job_file(tmp_path, write_prompts(tmp_path / "in.parquet", ["a"]))
+    said = refused(capsys, "--config", job, "--decode.commit.kind", kind, "--decode.commit.controller", "nowhere/c")
+    assert said.startswith("error: decode.commit.controller: 'nowhere/c' is no controller: there is no config.json in ")
+    assert f"{MODEL}/controllers/nowhere/c" in said
+    said = refused(capsys, "--config", job, "--decode.commit.kind", kind)
+    assert said.startswith("error: decode.commit.controller: must be given (folder of the controller, or its name")
+
+
 def test_an_input_file_that_is_not_there(tmp_path, capsys):
     write_prompts(tmp_path / "in.parquet", ["a"])
     said = refused(capsys, "--config", job_file(tmp_path, tmp_path / "im.parquet"))

@@ -64,7 +64,7 @@ class Learn2pd(CommitPolicy):
         last = torch.where((canvas.step == 0)[:, None], committed, self.last)
         self.last = torch.where(signals.read.gather(1, at), signals.confidence.gather(1, at).double(), last)
         shown = torch.where(place < canvas.stop[:, None], self.last, 1.0)
-        p = self.network(shown).sigmoid()  # [B, K]
+        p: Tensor = self.network(shown).sigmoid()  # [B, K]
         column = (canvas.position - canvas.start[:, None]).clamp(0, self.block_length - 1)  # [B, T]
         return canvas.open & signals.read & (p.gather(1, column) > delta)
 

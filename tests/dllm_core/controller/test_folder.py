@@ -27,6 +27,8 @@ def test_what_is_saved_is_loaded(tmp_path, kind):
     card = card_of(**KINDS[kind])
     network = random_network(card)
     save(tmp_path / "deep" / "c", network.double(), card)
+    written = load_file(tmp_path / "deep" / "c" / "model.safetensors")
+    assert {value.dtype for value in written.values()} == {torch.float32}
     again, told = load(tmp_path / "deep" / "c")
     assert told == card
     ours, theirs = dict(network.named_parameters()), dict(again.named_parameters())

@@ -70,7 +70,9 @@ class Tspd(CommitPolicy):
         self._begin(due & (canvas.step == 0))
         place = canvas.start[:, None] + torch.arange(self.block_length, device=canvas.start.device)  # [B, K]
         at = place.clamp_max(canvas.token.shape[1] - 1)
-        fresh = (canvas.open & signals.read).gather(1, at) & (place < canvas.stop[:, None]) & due[:, None]
+        fresh = (canvas.open & signals.read).gather(1, at) & due[
+            :, None
+        ]  # [B, K]; what a place past the end holds is never read
         confidence = torch.where(fresh, signals.confidence.gather(1, at), 0.0).double()  # a NaN stays outside
         entropy = torch.where(fresh, signals.entropy.gather(1, at), 0.0).double()
         x = features(confidence, entropy, self.mean, self.relative, self.vocab, self.card.features)  # [B, K, F]

@@ -104,6 +104,11 @@ def test_each_position_counts_its_own_reads_and_one_that_was_not_read_waits(tmp_
     assert fixed(policy.choose(canvas, saying(canvas, unread))) == [[0, 3]]
     step(canvas)
     assert fixed(policy.choose(canvas, saying(canvas))) == [[0, 1, 2, 3]]
+    step(canvas, canvas.position == 0)
+    before = policy.state.clone()
+    assert fixed(policy.choose(canvas, saying(canvas, unread))) == [[3]]
+    still = (policy.state == before).all(-1).all(0)[0]  # a decided position and unread ones
+    assert still.tolist() == [True, True, True, False]
 
 
 def test_a_new_block_counts_anew_and_so_does_a_new_request_in_its_slot_alone(tmp_path):
@@ -141,7 +146,7 @@ def test_choosing_strictly_asks_for_more_and_is_no_second_observation(tmp_path):
     assert fixed(counting.choose_strictly(canvas, saying(canvas))) == [[0, 1, 2, 3]]
     policy = policy_of(canvas, write_random(tmp_path / "r", block_length=BLOCK))
     policy.choose(canvas, saying(canvas))
-    policy.gate[0] = torch.tensor([0.4, 0.6, 0.89, 0.91])
+    policy.gate[0] = torch.tensor([0.5, 0.6, 0.9, 0.91])
     assert fixed(policy.choose(canvas, saying(canvas))) == [[1, 2, 3]]
     assert fixed(policy.choose_strictly(canvas, saying(canvas))) == [[3]]
     policy.delta = 0.95

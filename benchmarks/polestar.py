@@ -40,6 +40,14 @@ METHODS = {
     "8 clusters in the last layer": ("polestar,refreshed_last=8,capacity=96", "polestar"),
     "8 in the last layer, every token": ("polestar,refreshed_last=8,capacity=96,tau_upd=0,burst=0", "polestar"),
     "8 in the last layer, no drift": ("polestar,refreshed_last=8,capacity=96", "polestar,early=0.9"),
+    "two blocks right of the block, all of them": (
+        "polestar,blocks_after=2,clusters=12,refreshed=12,refreshed_last=12,capacity=128",
+        "polestar,suffix_blocks=2",
+    ),
+    "three blocks right of the block, all of them": (
+        "polestar,blocks_after=3,clusters=16,refreshed=16,refreshed_last=16,capacity=160",
+        "polestar,suffix_blocks=3",
+    ),
     "capacity 16": ("polestar,capacity=16", "polestar"),
     "every block starts whole": ("polestar,full_pass_mode=every_n,full_pass_period=1", "polestar"),
     "every second block starts whole": ("polestar,full_pass_period=2", "polestar"),

@@ -9,10 +9,14 @@ and settings of the cache. Columns as in benchmarks.methods.
 """
 
 import argparse
+from typing import get_args
+
+import torch
 
 from benchmarks.engine import commit_of, method_of
 from benchmarks.methods import add_sizes, compare
 from dllm_core.config import DecodeConfig
+from dllm_core.window import WindowKind, hidden_window
 
 METHODS = {
     "dual cache, threshold (Fast-dLLM)": ("dual", "threshold"),
@@ -55,6 +59,21 @@ METHODS = {
 }
 
 
+def memory() -> None:
+    """Bytes of the window's layer inputs for one slot, as the tensors are; defaults of the cache, blocks of 32."""
+    for name, layers, hidden in (("the tiny model", 6, 256), ("LLaDA-8B's sizes", 32, 4096)):
+        kinds = {
+            kind: hidden_window(kind, layers, 1, 96, 8, hidden, torch.bfloat16, "meta") for kind in get_args(WindowKind)
+        }
+        print(
+            f"layer inputs of a slot's window, {name}: "
+            + ", ".join(
+                f"{kind} {held.bytes_on_device / 2**20:.2f} MiB and {held.bytes_on_host / 2**20:.2f} on the host"
+                for kind, held in kinds.items()
+            )
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=list(METHODS), metavar="NAME", help="; ".join(METHODS))
@@ -67,6 +86,7 @@ def main() -> None:
         for name, (cache, commit) in METHODS.items()
         if name in arguments.only
     }
+    memory()
     compare(methods, arguments)
 
 

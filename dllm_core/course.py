@@ -44,12 +44,10 @@ class Courses:
         self.swinging = torch.zeros(slots, width, dtype=torch.bool, device=device)
 
     def forget(self, gone: Tensor) -> None:
-        """gone [B, K] bool: these places have seen nothing."""
+        """gone [B, K] bool: these places have seen nothing. What is not cleared a first observation makes anew."""
         self.run, self.wait = self.run.masked_fill(gone, 0), self.wait.masked_fill(gone, 0)
-        self.innovation = self.innovation.masked_fill(gone, 0.0)
         self.flips = self.flips.masked_fill(gone[..., None], False)
         self.swings = self.swings.masked_fill(gone[..., None], False)
-        self.swinging = self.swinging.masked_fill(gone, False)
 
     def observe(self, y: Tensor, token: Tensor, seen: Tensor) -> None:
         """A step has passed. y [B, K] fp64 and candidate token [B, K] of the places in seen [B, K] bool; all of y is

@@ -18,11 +18,11 @@ def courses(width: int = 1, unrest: Unrest = USUAL) -> Courses:
     return Courses(1, width, NOISE, unrest, torch.device("cpu"))
 
 
-def see(found: Courses, *places: tuple[float, int] | None) -> None:
-    """One step; y and candidate of each place, None where it was not read."""
+def see(found: Courses, *places: tuple[float, int] | None, unread: int = 7) -> None:
+    """One step; y and candidate of each place, None where it was not read and candidate `unread` stands."""
     seen = torch.tensor([[place is not None for place in places]])
     y = torch.tensor([[place[0] if place else 0.0 for place in places]], dtype=torch.float64)
-    found.observe(y, torch.tensor([[place[1] if place else 7 for place in places]]), seen)
+    found.observe(y, torch.tensor([[place[1] if place else unread for place in places]]), seen)
 
 
 def swung(candidates: list[int], ys: list[float] | None = None, unrest: Unrest = USUAL) -> list[bool]:
@@ -81,18 +81,36 @@ def test_after_the_last_swinging_observation_so_many_pass(rest, free):
     assert waits == [False] * 2 + [True] * (free - 1) + [False] * (9 - free)
 
 
-def test_a_place_that_was_not_read_only_goes_on():
-    found = courses()
-    for y in (0.0, 1.0):
-        see(found, (y, A))
-    ahead = predicted(found.trend, NOISE)
-    before = {name: getattr(found, name).clone() for name in KEPT}
-    see(found, None)
+RISING, FLIPPING, SWINGING = [(0.0, A), (1.0, A)], [(0.0, A), (0.0, B), (0.0, A)], [(n % 2, A) for n in range(5)]
+
+
+@pytest.mark.parametrize("unread", [A, 7])
+@pytest.mark.parametrize("past", [RISING, FLIPPING, SWINGING], ids=["rising", "flipping", "swinging"])
+def test_a_place_that_was_not_read_only_goes_on(past, unread):
+    found = courses(unrest=Unrest(2, 2, 2, 4.0, 2))
+    for place in past:
+        see(found, place)
+    assert bool(found.swinging) == (past != RISING)
+    ahead, before = predicted(found.trend, NOISE), {name: getattr(found, name).clone() for name in KEPT}
+    see(found, None, unread=unread)
     assert found.trend == ahead
     assert all(torch.equal(getattr(found, name), value) for name, value in before.items())
-    see(found, (1.5, A))
-    expected = updated(predicted(ahead, NOISE), torch.tensor([[1.5]], dtype=torch.float64), 0.25)
-    assert found.trend == expected
+    if past == RISING:
+        see(found, (1.5, A))
+        assert found.trend == updated(predicted(ahead, NOISE), torch.tensor([[1.5]], dtype=torch.float64), 0.25)
+
+
+@pytest.mark.parametrize("past", [RISING, FLIPPING, SWINGING], ids=["rising", "flipping", "swinging"])
+def test_what_is_forgotten_is_as_if_it_had_never_been(past):
+    found, fresh = courses(), courses()
+    for place in past:
+        see(found, place)
+    found.forget(torch.tensor([[True]]))
+    for place in (None, (0.5, B), (-0.5, B)):
+        see(found, place)
+        see(fresh, place)
+    assert found.trend == fresh.trend
+    assert all(torch.equal(getattr(found, name), getattr(fresh, name)) for name in KEPT)
 
 
 PLACE = st.none() | st.tuples(st.floats(-9, 9), st.sampled_from([A, B]))

@@ -9,8 +9,7 @@ from torch import Tensor
 from dllm_core.canvas import Canvas
 from dllm_core.models.base import Model
 from dllm_core.rows import Rows
-from kernels.sampled_token import sampled_token
-from kernels.token_signals import token_confidence, token_margin, token_signals
+from kernels.token_signals import Draw, token_signals
 
 Adjust = Callable[[Canvas, Tensor, Tensor, Tensor], Tensor]  # canvas, slot [n], position [n], logits [n, V] -> logits
 CHUNK_BYTES = 128 * 2**20  # fp32 logits that are held at once; bounds memory, not results
@@ -105,16 +104,13 @@ def guided(logits: Tensor, unconditional: Tensor, scale: Tensor) -> Tensor:
 
 def note(signals: Signals, logits: Tensor, slot: Tensor, target: Tensor, canvas: Canvas, needs_margin: bool) -> None:
     """Write what logits [n, V] say of the positions (slot, target) [n] into the planes."""
-    token, confidence, entropy = token_signals(logits)
+    draw = None
     if canvas.samples:
-        hot = (canvas.temperature[slot] > 0).nonzero()[:, 0]
-        place, seat = target[hot], slot[hot]
-        draw = canvas.age[seat] if canvas.noise_per_step else torch.zeros_like(place)
-        drawn = sampled_token(logits[hot], canvas.temperature[seat], canvas.top_p[seat], canvas.seed[seat], place, draw)
-        token[hot] = drawn
-        confidence[hot] = token_confidence(logits[hot], drawn)
-    signals.token[slot, target] = token
-    signals.confidence[slot, target] = confidence
-    signals.entropy[slot, target] = entropy
-    if needs_margin:
-        signals.margin[slot, target] = token_margin(logits)
+        turn = canvas.age[slot] if canvas.noise_per_step else torch.zeros_like(target)
+        draw = Draw(canvas.temperature[slot], canvas.top_p[slot], canvas.seed[slot], target, turn)
+    said = token_signals(logits, draw, needs_margin)
+    signals.token[slot, target] = said.token
+    signals.confidence[slot, target] = said.confidence
+    signals.entropy[slot, target] = said.entropy
+    if said.margin is not None:
+        signals.margin[slot, target] = said.margin

@@ -1,10 +1,14 @@
 """What tests of several folders share."""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels are tested in the interpreter; it is read when they are imported
 
 settings.register_profile("shared", deadline=None)  # a machine that others use as well keeps no deadline
 settings.load_profile("shared")

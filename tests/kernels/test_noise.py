@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from kernels.noise import gumbel, uniform
+from kernels.dispatch import jit, tl
+from kernels.noise import gumbel, gumbel_of, key_with, uniform, uniform_of
 from kernels.sampled_token import nucleus, sampled_token
 
 ROWS = torch.arange(4096)
@@ -81,3 +82,40 @@ def test_top_p_of_one_keeps_every_token_whatever_stands_beside_it():
 
 def test_a_top_p_below_fp32_takes_the_likeliest():
     assert (draw(torch.tensor([0.0, 9.0, 1.0]), 1.0, top_p=1e-50, rows=9) == 1).all()
+
+
+@jit
+def _noise_kernel(counter_ptr, uniform_ptr, gumbel_ptr, BLOCK: tl.constexpr):
+    n = tl.arange(0, BLOCK)
+    counter = tl.load(counter_ptr + n)
+    key = key_with(key_with(key_with(counter * 0, 7), counter), 3)
+    tl.store(uniform_ptr + n, uniform_of(key))
+    tl.store(gumbel_ptr + n, gumbel_of(key))
+
+
+def test_noise_in_a_kernel_has_the_same_bits_and_so_nearly_the_same_gumbel():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    counter = torch.arange(-8192, 8192, device=device) * 1_000_003
+    v, g = torch.empty(16384, device=device), torch.empty(16384, device=device)
+    _noise_kernel[(1,)](counter, v, g, BLOCK=16384)
+    assert torch.equal(v, uniform(counter * 0 + 7, counter, 3))
+    torch.testing.assert_close(g, gumbel(counter * 0 + 7, counter, 3), atol=2e-6, rtol=1e-6)
+
+
+@jit
+def _extremes_kernel(key_ptr, uniform_ptr, gumbel_ptr, BLOCK: tl.constexpr):
+    n = tl.arange(0, BLOCK)
+    key = tl.load(key_ptr + n)
+    tl.store(uniform_ptr + n, uniform_of(key))
+    tl.store(gumbel_ptr + n, gumbel_of(key))
+
+
+def test_the_ends_of_the_interval_are_rounded_alike():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    bits = torch.tensor([0, 1, 2, 2**24 + 1, 2**25 - 1, 2**31 + 127, 2**31 + 128, 2**32 - 128, 2**32 - 1])
+    bits = torch.cat([bits, bits[:7] * 3 // 4 + 5]).to(device)  # 16
+    v, g = torch.empty(16, device=device), torch.empty(16, device=device)
+    _extremes_kernel[(1,)](bits << 32, v, g, BLOCK=16)
+    want = ((bits.double() + 0.5) * 2**-32).float().clamp_max(1 - 2**-24)
+    assert torch.equal(v, want)
+    torch.testing.assert_close(g, -(-torch.log1p(-v)).log(), atol=2e-6, rtol=1e-6)

@@ -1,0 +1,68 @@
+"""Triton where it is installed, and when an operation uses it.
+
+    CUDA tensors of 32 bits at most -> the operation's kernel;   float64, the laws' type, and the CPU -> its torch twin
+
+A file with kernels can be imported where there is no Triton, as on a Mac: only a launch fails there, and says why. With
+TRITON_INTERPRET=1, set before the first import, kernels run on CPU tensors in Triton's interpreter; so they are tested.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["INTERPRETED", "check_last_stride", "fused", "jit", "multiprocessors", "power_of_2", "tl", "widened"]
+
+try:
+    import triton
+    import triton.language as tl
+except ModuleNotFoundError:
+
+    class _NoKernel:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            raise ModuleNotFoundError(f"{self.name} is a Triton kernel, and triton is not installed", name="triton")
+
+    class _NoLanguage:
+        constexpr = int  # for annotations
+
+    tl = _NoLanguage()
+    INTERPRETED = False
+
+    def jit(kernel: Callable[..., Any]) -> Any:
+        return _NoKernel(kernel.__name__)
+else:
+    INTERPRETED = bool(triton.knobs.runtime.interpret)
+
+    def jit(kernel: Callable[..., Any]) -> Any:
+        return triton.jit(kernel)
+
+
+def fused(x: Tensor) -> bool:
+    """Whether an operation on x goes to its kernel."""
+    return x.is_cuda and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
+
+
+def widened(x: Tensor) -> bool:
+    """Whether tiles of x go into matrix products as fp32: the interpreter multiplies the bits of bf16 as integers."""
+    return INTERPRETED and x.dtype == torch.bfloat16
+
+
+def power_of_2(n: int) -> int:
+    """The least power of 2 that is n at least."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def multiprocessors(x: Tensor) -> int:
+    """Of the device of x; 1 in the interpreter."""
+    return torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 1
+
+
+def check_last_stride(**tensors: Tensor) -> None:
+    """Kernels take the last dimension of these as contiguous."""
+    for name, x in tensors.items():
+        if x.shape[-1] > 1 and x.stride(-1) != 1:
+            raise ValueError(f"{name} must be contiguous in its last dimension, got strides {x.stride()}")

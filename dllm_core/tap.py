@@ -9,7 +9,7 @@ from dllm_core.models.base import Layer
 from dllm_core.rows import Rows
 from dllm_core.store import LayerStore
 from kernels.attention_drift import Measure, attention_drift
-from kernels.ragged_attention import attention_probs, attention_received, mean_attention
+from kernels.attention_probs import attention_probs, attention_received, mean_attention
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,10 @@ Logarithms are kept, not weights: then a step takes one exponential per weight a
 is fp32 at least, and drift is summed in fp64, so that the padding of a wider neighbour does not show.
 `cosine` is 1 - cos(a, a_before) in place of the divergence, for comparison.
 
+Kernel: a program takes a tile of rows and one head, finds log sum exp in a first walk over the keys, and in a second
+forms the weights anew, adds up the divergence and leaves the new logarithms where the old ones were. The mean over
+heads follows.
+
 Shapes: n rows, H query heads, G key/value heads, d head width, P + 1 cells, T canvas width.
 """
 
@@ -17,7 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.ragged_attention import WEIGHT_BYTES, Run
+from kernels.attention_probs import WEIGHT_BYTES, load_rows, log_sum_exp, visible
+from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl, widened
+from kernels.ragged_attention import Run, scores, tile_table
 
 LEAST = math.log(1e-12)  # weights are taken for no smaller
 Measure = Literal["kl", "cosine"]
@@ -48,13 +54,28 @@ def attention_drift(
     at: Tensor,
     keys: Tensor | None = None,
     measure: Measure = "kl",
-    held: int = WEIGHT_BYTES,
 ) -> Tensor:
     """Drift [n] fp64 of q [n, H, d] over k [P + 1, G, d]; row i was last looked at in before[at[i]] [H, T] fp32, which
     it overwrites. The places of `at` [n] differ. runs cover the rows; rows of one run have one row in keys [n, T].
 
-    Where nothing was looked at before the value is without meaning. About `held` bytes of weights exist at a time.
+    Where nothing was looked at before the value is without meaning.
     """
+    if fused(q) and measure == "kl":
+        return attention_drift_triton(q, k, runs, before, at, keys)
+    return attention_drift_torch(q, k, runs, before, at, keys, measure)
+
+
+def attention_drift_torch(
+    q: Tensor,
+    k: Tensor,
+    runs: list[Run],
+    before: Tensor,
+    at: Tensor,
+    keys: Tensor | None = None,
+    measure: Measure = "kl",
+    held: int = WEIGHT_BYTES,
+) -> Tensor:
+    """Same contract as `attention_drift`; about `held` bytes of weights exist at a time."""
     drift = torch.empty(len(q), dtype=torch.float64, device=q.device)
     wide = torch.promote_types(q.dtype, torch.float32)
     for rows, now in _log_weights(q, k, runs, keys, held):  # [m, H, width], width <= T
@@ -103,3 +124,70 @@ def _groups(runs: list[Run], heads: int, held: int) -> Iterator[list[Run]]:
         group = longer
     if group:
         yield group
+
+
+def attention_drift_triton(
+    q: Tensor,
+    k: Tensor,
+    runs: list[Run],
+    before: Tensor,
+    at: Tensor,
+    keys: Tensor | None = None,
+    block_rows: int = 16,
+    block_keys: int = 64,
+) -> Tensor:
+    """As `attention_drift` of kl; here rows of one run may differ in `keys`, and no weights are held."""
+    check_last_stride(q=q, k=k, before=before, **({} if keys is None else {"keys": keys}))
+    (rows, heads, d), width = q.shape, before.shape[-1]
+    drift = torch.empty(rows, heads, dtype=torch.float64, device=q.device)
+    if rows:
+        tiles = tile_table(tuple(runs), block_rows, q.device)
+        with torch.cuda.device_of(q):
+            _drift_kernel[(len(tiles), heads)](
+                q, k, before, at, drift, tiles, q if keys is None else keys.view(torch.uint8), d**-0.5, width,
+                q.stride(0), q.stride(1), k.stride(0), k.stride(1), before.stride(0), before.stride(1),
+                0 if keys is None else keys.stride(0),
+                HEADS=heads, SHARED=heads // k.shape[1], D=d, PADDED=max(16, power_of_2(d)), BLOCK_ROWS=block_rows,
+                BLOCK_KEYS=block_keys, KEYED=keys is not None, WIDE=widened(q), LEAST=LEAST,
+                num_warps=4, enable_fp_fusion=True,
+            )  # fmt: skip
+    return drift.mean(-1).clamp_min(0)
+
+
+@jit
+def _drift_kernel(
+    q_ptr, k_ptr, before_ptr, at_ptr, drift_ptr, tiles_ptr, keys_ptr, scale, width,
+    q_row_stride, q_head_stride, k_cell_stride, k_head_stride, before_row_stride, before_head_stride, keys_row_stride,
+    HEADS: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr, BLOCK_ROWS: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr, KEYED: tl.constexpr, WIDE: tl.constexpr, LEAST: tl.constexpr,
+):  # fmt: skip
+    tile, head = tl.program_id(0), tl.program_id(1)
+    start, stop = tl.load(tiles_ptr + 4 * tile), tl.load(tiles_ptr + 4 * tile + 1)
+    first, reach = tl.load(tiles_ptr + 4 * tile + 2), tl.load(tiles_ptr + 4 * tile + 3)
+    row, column = (start + tl.arange(0, BLOCK_ROWS)).to(tl.int64), tl.arange(0, PADDED)
+    own = row < stop
+    q = load_rows(q_ptr + head * q_head_stride, row, own, column, q_row_stride, D, WIDE)
+    k_head = k_ptr + (head // SHARED) * k_head_stride
+    log_sum = log_sum_exp(
+        q, k_head, keys_ptr, row, own, column, first, reach, scale, k_cell_stride, keys_row_stride, D, BLOCK_ROWS,
+        BLOCK_KEYS, KEYED, WIDE,
+    )  # fmt: skip
+    place = tl.load(at_ptr + row, mask=own, other=0)
+    past_row = before_ptr + place * before_row_stride + head * before_head_stride
+    drift = tl.zeros([BLOCK_ROWS], tl.float64)
+    for position in range(0, reach, BLOCK_KEYS):
+        j = position + tl.arange(0, BLOCK_KEYS)
+        seen, past_at = j < reach, past_row[:, None] + j[None, :]
+        now = scores(q, k_head, first + j, column, seen, k_cell_stride, D, WIDE) * scale - log_sum[:, None]
+        may = visible(keys_ptr, row, own, j, seen, keys_row_stride, KEYED) | (log_sum != log_sum)[:, None]
+        now = tl.where(now < LEAST, LEAST, now)  # a NaN stays
+        now = tl.where(may & seen[None, :], now, LEAST)
+        past = tl.load(past_at, mask=own[:, None] & seen[None, :], other=LEAST)
+        moved = tl.where(seen[None, :], tl.exp(now) * (now - past), 0.0)
+        drift += tl.sum(moved.to(tl.float64), axis=1)
+        tl.store(past_at, now, mask=own[:, None] & (j < width)[None, :])
+    least = tl.full([BLOCK_ROWS, BLOCK_KEYS], LEAST, tl.float32)
+    for position in range(tl.cdiv(reach, BLOCK_KEYS) * BLOCK_KEYS, width, BLOCK_KEYS):
+        j = position + tl.arange(0, BLOCK_KEYS)
+        tl.store(past_row[:, None] + j[None, :], least, mask=own[:, None] & (j < width)[None, :])
+    tl.store(drift_ptr + row * HEADS + head, drift, mask=own)

@@ -5,21 +5,31 @@
 
 Cells of a slot are contiguous: position p lies in cell first + p, so a slot's keys are a view. Grouped heads are never
 repeated; the H / G queries of a group become rows. On a CPU, one call of the library's attention per run of rows that
-see the same keys was as fast as padding slots to a common length, and needs no copy of K and V. Weights, for policies
-that look at them: of few rows (`attention_probs`), of many as a mean over heads (`mean_attention`) or as the sum that
-each cell gets (`attention_received`); products and softmax in fp32 at least.
+see the same keys was as fast as padding slots to a common length, and needs no copy of K and V.
 
-Shapes: N rows, H query heads, G key/value heads, d head width, P + 1 cells, T canvas width.
+Kernel: a program takes a tile of one run's rows for one key/value head, walks the keys with a running maximum, and
+keeps its sums in fp32. Where few tiles meet long canvases the keys are split, and a second kernel joins
+
+    m = max_s m_s;  out = sum_s 2^(m_s - m) acc_s / sum_s 2^(m_s - m) l_s       over the splits s
+
+A row that may attend to nothing is NaN. Cells past a run's reach are never read.
+
+Shapes: N rows, H query heads, G key/value heads, d head width, P + 1 cells, T canvas width, S splits of the keys.
 """
 
-from collections.abc import Iterator
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-WEIGHT_BYTES = 64 * 2**20  # fp32 weights of all heads that are held at once; bounds memory, not results
+from kernels.dispatch import check_last_stride, fused, jit, multiprocessors, power_of_2, tl, widened
+
 Run = tuple[int, int, int, int]  # rows [start, stop) attend to the cells [first, first + reach)
+LOG2_E = 1.4426950408889634
+LARGEST_TILE = 128  # query rows times heads of a group; not measured yet, nor are the sizes below
+KEYS_OF_SPLIT = 256  # at least: a split costs d + 2 numbers per row and head, written and read
+PROGRAMS_PER_MULTIPROCESSOR = 2
 
 
 def ragged_attention_reference(
@@ -43,6 +53,13 @@ def ragged_attention(q: Tensor, k: Tensor, v: Tensor, runs: list[Run], keys: Ten
 
     Rows of one run must have the same row in `keys`.
     """
+    if fused(q):
+        return ragged_attention_triton(q, k, v, runs, keys)
+    return ragged_attention_torch(q, k, v, runs, keys)
+
+
+def ragged_attention_torch(q: Tensor, k: Tensor, v: Tensor, runs: list[Run], keys: Tensor | None = None) -> Tensor:
+    """Same contract as `ragged_attention`: one call of the library's attention per run."""
     shared = q.shape[1] // k.shape[1]  # query heads per key/value head
     own_q = q.unflatten(1, (-1, shared)).permute(1, 2, 0, 3)  # [G, H / G, N, d]
     own_k, own_v = k.transpose(0, 1)[None], v.transpose(0, 1)[None]  # [1, G, P + 1, d]
@@ -57,65 +74,146 @@ def ragged_attention(q: Tensor, k: Tensor, v: Tensor, runs: list[Run], keys: Ten
     return out
 
 
-def attention_probs(
-    q: Tensor, k: Tensor, first: Tensor, reach: Tensor, width: int, keys: Tensor | None = None
+def ragged_attention_triton(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    runs: list[Run],
+    keys: Tensor | None = None,
+    block_rows: int | None = None,
+    block_keys: int | None = None,
+    splits: int | None = None,
 ) -> Tensor:
-    """Weights of few rows: q [n, H, d], k [P + 1, G, d], first, reach [n], keys [n, T] or None -> [n, H, T = width].
-
-    Positions at or past `reach` weigh 0; a row that may attend to nothing is NaN.
-    """
-    place = torch.arange(width, device=q.device)  # [T]
-    seen = place < reach[:, None]  # [n, T]
-    if keys is not None:
-        seen = seen & keys
-    cell = first[:, None] + torch.minimum(place, (reach[:, None] - 1).clamp_min(0))
-    own = k[cell].repeat_interleave(q.shape[1] // k.shape[1], 2)  # [n, T, H, d]
-    wide = torch.promote_types(q.dtype, torch.float32)
-    score = torch.einsum("nhd,nthd->nht", q.to(wide), own.to(wide)) * q.shape[-1] ** -0.5
-    weights: Tensor = score.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
-    return weights
-
-
-def mean_attention(
-    q: Tensor, k: Tensor, runs: list[Run], width: int, keys: Tensor | None = None, held: int = WEIGHT_BYTES
-) -> Tensor:
-    """Weights of many rows, mean over heads: as `attention_probs(...).mean(1)`, its slow twin, for rows in runs.
-
-    q [N, H, d], k [P + 1, G, d], keys [N, T] or None -> [N, T = width] in fp32 at least. Rows of one run must have the
-    same row in `keys`. No keys are copied; about `held` bytes of fp32 weights exist at a time.
-    """
-    out = torch.zeros(len(q), width, dtype=torch.promote_types(q.dtype, torch.float32), device=q.device)
-    for rows, _, weights in _weights(q, k, runs, keys, held):
-        out[rows, : weights.shape[-1]] = weights.mean((0, 1))
+    """As `ragged_attention`, by the kernels below; here rows of one run may differ in `keys`."""
+    check_last_stride(q=q, k=k, v=v, **({} if keys is None else {"keys": keys}))
+    (rows, heads, d), groups = q.shape, k.shape[1]
+    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    if not rows:
+        return out
+    shared, longest = heads // groups, max(reach for *_, reach in runs)
+    if shared > LARGEST_TILE:
+        raise ValueError(f"{heads} query heads on {groups} key/value heads: at most {LARGEST_TILE} may share one")
+    if block_rows is None:
+        most = max(stop - start for start, stop, *_ in runs) * shared
+        block_rows = max(power_of_2(shared), min(LARGEST_TILE, max(16, power_of_2(most))))
+    if block_keys is None:
+        block_keys = 32 if q.dtype == torch.float32 else 64
+    tiles = tile_table(tuple(runs), block_rows // shared, q.device)
+    if splits is None:
+        wanted = -(-PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(q) // (len(tiles) * groups))
+        splits = max(1, min(wanted, longest // KEYS_OF_SPLIT))
+    chunk = block_keys * -(-longest // (splits * block_keys))  # keys of a split
+    splits = -(-longest // chunk)
+    part = torch.empty(splits, rows, heads, d, device=q.device) if splits > 1 else out
+    sums = torch.empty(2, splits, rows, heads, device=q.device) if splits > 1 else part
+    with torch.cuda.device_of(q):
+        _attention_kernel[(len(tiles), groups, splits)](
+            q, k, v, part, sums, tiles, q if keys is None else keys.view(torch.uint8), d**-0.5 * LOG2_E, rows, chunk,
+            q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1),
+            0 if keys is None else keys.stride(0),
+            D=d, PADDED=max(16, power_of_2(d)), SHARED=shared, BLOCK_ROWS=block_rows, BLOCK_KEYS=block_keys,
+            SPLIT=splits > 1, KEYED=keys is not None, WIDE=widened(q),
+            num_warps=8 if block_rows == LARGEST_TILE else 4, enable_fp_fusion=True, num_stages=2,
+        )  # fmt: skip
+        if splits > 1:
+            _join_kernel[(rows, heads)](
+                part,
+                sums,
+                out,
+                splits,
+                D=d,
+                PADDED=power_of_2(d),
+                SPLITS=power_of_2(splits),
+                num_warps=1,
+                enable_fp_fusion=True,
+            )
     return out
 
 
-def attention_received(
-    q: Tensor, k: Tensor, runs: list[Run], keys: Tensor | None = None, held: int = WEIGHT_BYTES
-) -> Tensor:
-    """The attention that each cell gets from all rows, mean over heads: q [N, H, d], k [P + 1, G, d] -> [P + 1].
-
-    The sum over rows of `mean_attention`, of which no row is kept.
-    """
-    received = torch.zeros(k.shape[0], dtype=torch.promote_types(q.dtype, torch.float32), device=q.device)
-    for _, first, weights in _weights(q, k, runs, keys, held):
-        received[first : first + weights.shape[-1]] += weights.sum((0, 1, 2)) / q.shape[1]
-    return received
+@lru_cache(maxsize=16)  # a pure function, and all layers of a pass ask with the same runs
+def tile_table(runs: tuple[Run, ...], rows: int, device: torch.device) -> Tensor:
+    """The runs, cut into tiles of so many rows at most: [M, 4] int32 of start, stop, first, reach."""
+    cut = [
+        (a, min(a + rows, stop), first, reach) for start, stop, first, reach in runs for a in range(start, stop, rows)
+    ]
+    return torch.tensor(cut, dtype=torch.int32, device=device)
 
 
-def _weights(
-    q: Tensor, k: Tensor, runs: list[Run], keys: Tensor | None, held: int
-) -> Iterator[tuple[slice, int, Tensor]]:
-    """Rows, their first cell, and their weights [G, H / G, n, reach] in fp32 at least, a chunk of a run at a time."""
-    heads, shared = q.shape[1], q.shape[1] // k.shape[1]
-    wide = torch.promote_types(q.dtype, torch.float32)
-    own_q = q.unflatten(1, (-1, shared)).permute(1, 2, 0, 3)  # [G, H / G, N, d]
-    for start, stop, first, reach in runs:
-        own_k = k[first : first + reach].permute(1, 2, 0).to(wide)  # [G, d, reach]; bf16 scores would be rounded
-        few = max(1, held // (4 * heads * reach))  # rows at a time
-        for a in range(start, stop, few):
-            b = min(a + few, stop)
-            score = (own_q[:, :, a:b].flatten(1, 2).to(wide) @ own_k).mul_(q.shape[-1] ** -0.5)  # [G, H / G n, reach]
-            if keys is not None:
-                score.masked_fill_(~keys[start, :reach], float("-inf"))
-            yield slice(a, b), first, score.softmax(-1).unflatten(1, (shared, b - a))
+@jit
+def scores(q, k_ptr, cell, column, seen, k_cell_stride, D: tl.constexpr, WIDE: tl.constexpr):
+    """q [R, d] times the keys of cell [J], which are 0 where not seen -> [R, J] fp32, without the factor 1 / sqrt d."""
+    at = k_ptr + cell.to(tl.int64)[None, :] * k_cell_stride + column[:, None]
+    k = tl.load(at, mask=seen[None, :] & (column < D)[:, None], other=0.0)
+    if WIDE:
+        k = k.to(tl.float32)
+    return tl.dot(q, k, input_precision="ieee")
+
+
+@jit
+def _attention_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, sums_ptr, tiles_ptr, keys_ptr, scale, rows, chunk,
+    q_row_stride, q_head_stride, k_cell_stride, k_head_stride, v_cell_stride, v_head_stride, keys_row_stride,
+    D: tl.constexpr, PADDED: tl.constexpr, SHARED: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr,
+    SPLIT: tl.constexpr, KEYED: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    tile, group, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    start, stop = tl.load(tiles_ptr + 4 * tile), tl.load(tiles_ptr + 4 * tile + 1)
+    first, reach = tl.load(tiles_ptr + 4 * tile + 2), tl.load(tiles_ptr + 4 * tile + 3)
+    line, column = tl.arange(0, BLOCK_ROWS), tl.arange(0, PADDED)
+    row = (start + line // SHARED).to(tl.int64)
+    head = group * SHARED + line % SHARED
+    own = row < stop
+    inside = own[:, None] & (column < D)[None, :]
+    q = tl.load(q_ptr + (row * q_row_stride + head * q_head_stride)[:, None] + column[None, :], mask=inside, other=0.0)
+    if WIDE:
+        q = q.to(tl.float32)
+    m = tl.full([BLOCK_ROWS], -float("inf"), tl.float32)
+    total = tl.zeros([BLOCK_ROWS], tl.float32)
+    acc = tl.zeros([BLOCK_ROWS, PADDED], tl.float32)
+    begin = split * chunk
+    end = tl.minimum(reach, begin + chunk)
+    for position in range(begin, end, BLOCK_KEYS):
+        j = position + tl.arange(0, BLOCK_KEYS)
+        seen = j < end
+        score = scores(q, k_ptr + group * k_head_stride, first + j, column, seen, k_cell_stride, D, WIDE) * scale
+        if KEYED:
+            flag = keys_ptr + row[:, None] * keys_row_stride + j[None, :]
+            score = tl.where(tl.load(flag, mask=own[:, None] & seen[None, :], other=0) != 0, score, -float("inf"))
+        else:
+            score = tl.where(seen[None, :], score, -float("inf"))
+        new_m = tl.maximum(m, tl.max(score, axis=1))
+        base = tl.where(new_m == -float("inf"), 0.0, new_m)
+        weight = tl.exp2(score - base[:, None])
+        shrink = tl.exp2(m - base)
+        value = v_ptr + group * v_head_stride + (first + j).to(tl.int64)[:, None] * v_cell_stride + column[None, :]
+        v = tl.load(value, mask=seen[:, None] & (column < D)[None, :], other=0.0)
+        if WIDE:
+            v = v.to(tl.float32)
+        acc = tl.dot(weight.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
+        total = total * shrink + tl.sum(weight, axis=1)
+        m = new_m
+    heads = tl.num_programs(1) * SHARED
+    place = row * heads + head
+    if SPLIT:
+        place += split.to(tl.int64) * rows * heads
+        tl.store(sums_ptr + place, m, mask=own)
+        tl.store(sums_ptr + tl.num_programs(2).to(tl.int64) * rows * heads + place, total, mask=own)
+    else:
+        acc = acc / total[:, None]
+    tl.store(out_ptr + place[:, None] * D + column[None, :], acc.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@jit
+def _join_kernel(part_ptr, sums_ptr, out_ptr, splits, D: tl.constexpr, PADDED: tl.constexpr, SPLITS: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    split, column = tl.arange(0, SPLITS), tl.arange(0, PADDED)
+    own, lines = split < splits, tl.num_programs(0).to(tl.int64) * tl.num_programs(1)
+    place = split * lines + at
+    m = tl.load(sums_ptr + place, mask=own, other=-float("inf"))
+    total = tl.load(sums_ptr + splits * lines + place, mask=own, other=0.0)
+    largest = tl.max(m, axis=0)
+    weight = tl.exp2(m - tl.where(largest == -float("inf"), 0.0, largest))
+    inside = own[:, None] & (column < D)[None, :]
+    acc = tl.load(part_ptr + place[:, None] * D + column[None, :], mask=inside, other=0.0)
+    out = tl.sum(acc * weight[:, None], axis=0) / tl.sum(total * weight, axis=0)
+    tl.store(out_ptr + at * D + column, out.to(out_ptr.dtype.element_ty), mask=column < D)

@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 
-from kernels.attention_drift import LEAST, attention_drift, attention_drift_reference
+from kernels.attention_drift import (
+    LEAST,
+    attention_drift,
+    attention_drift_reference,
+    attention_drift_torch,
+    attention_drift_triton,
+)
+from tests.kernels.cases import some_keys
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy names each NaN
 
 RUNS = [(0, 3, 4, 9), (3, 4, 20, 1), (4, 9, 0, 4)]  # rows, first cell, reach; the second sees one key
 
@@ -39,7 +48,7 @@ def test_drift_and_what_is_remembered_are_the_formulas(heads, groups, hidden, he
         keys[0:3, 2] = keys[4:9, 0] = False
     want, now = slow(q, k, before, at, keys)
     held_before = before.clone()
-    got = attention_drift(q, k, RUNS, before, at, keys, held=held)
+    got = attention_drift_torch(q, k, RUNS, before, at, keys, held=held)
     torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(before[at], now.float(), atol=1e-5, rtol=1e-5)
     others = [i for i in range(20) if i not in at.tolist()]
@@ -106,3 +115,42 @@ def test_nan_stays_in_its_row_and_no_rows_give_nothing():
     assert torch.equal(got[others], want[others])
     assert before[[i for i in range(20) if i != 2]].isfinite().all()
     assert attention_drift(q[:0], k, [], before, at[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("hidden", [False, True], ids=["all keys", "some keys"])
+@pytest.mark.parametrize(("heads", "groups"), [(4, 4), (4, 2), (7, 1)])
+def test_the_kernel_finds_the_drift_and_keeps_the_logarithms(heads, groups, hidden, dtype):
+    q, k, before, at = case(dtype, heads, groups)
+    keys = some_keys(9, 12) if hidden else None
+    want, now = slow(q.float(), k.float(), before, at, keys)
+    untouched = before.clone()
+    got = attention_drift_triton(q, k, RUNS, before, at, keys, block_keys=4)
+    assert got.dtype == torch.float64
+    torch.testing.assert_close(got.float(), want, atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(before[at], now, atol=2e-5, rtol=2e-5)
+    others = [i for i in range(20) if i not in at.tolist()]
+    assert torch.equal(before[others], untouched[others])
+
+
+def test_in_the_kernel_what_looks_where_it_looked_has_no_drift_and_a_vanishing_weight_counts_as_the_least():
+    q, k, before, at = case(torch.float32)
+    q[0] *= 1e4
+    attention_drift_triton(q, k, RUNS, before, at, block_keys=4)
+    assert before[at[0]].min() == LEAST
+    assert torch.equal(attention_drift_triton(q, k, RUNS, before, at, block_keys=4), torch.zeros(9).double())
+
+
+def test_in_the_kernel_nan_stays_in_its_row_and_poison_is_overwritten():
+    q, k, before, at = case(torch.float32)
+    want = attention_drift_triton(q, k, RUNS, before.clone(), at, block_keys=4)
+    q[5] = float("nan")
+    before[:, :, 9:] = float("nan")  # past every reach
+    got = attention_drift_triton(q, k, RUNS, before, at, block_keys=4)
+    assert got.isnan().nonzero().tolist() == [[5]]
+    others = [0, 1, 2, 3, 4, 6, 7, 8]
+    assert torch.equal(got[others], want[others])
+    assert before[at[others]].isfinite().all()
+    assert (before[at[others]][:, :, 9:] == LEAST).all()
+    assert before[at[5], :, :4].isnan().all()
+    assert attention_drift_triton(q[:0], k, [], before, at[:0]).shape == (0,)

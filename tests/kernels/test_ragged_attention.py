@@ -1,36 +1,12 @@
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kernels.ragged_attention import (
-    attention_probs,
-    attention_received,
-    mean_attention,
-    ragged_attention,
-    ragged_attention_reference,
-)
+from kernels.ragged_attention import ragged_attention, ragged_attention_reference, ragged_attention_triton
+from tests.kernels.cases import DEVICE, SLOTS, case, some_keys
 
-
-def case(slots: list[tuple[int, int, int]], heads: int, groups: int, width: int, dtype=torch.float64):
-    """slots = (first cell, reach, rows) -> q, k, v, first, reach, runs."""
-    generator = torch.Generator().manual_seed(1)
-    cells = max(first + reach for first, reach, _ in slots) + 1
-    k, v = (torch.randn(cells, groups, width, generator=generator, dtype=torch.float64).to(dtype) for _ in range(2))
-    rows = sum(n for *_, n in slots)
-    q = torch.randn(rows, heads, width, generator=generator, dtype=torch.float64).to(dtype)
-    first = torch.tensor([f for f, _, n in slots for _ in range(n)])
-    reach = torch.tensor([r for _, r, n in slots for _ in range(n)])
-    runs, start = [], 0
-    for f, r, n in slots:
-        runs.append((start, start + n, f, r))
-        start += n
-    return q, k, v, first, reach, runs
-
-
-SLOTS = {
-    "one row, one key": [(0, 1, 1)],
-    "one slot": [(3, 17, 5)],
-    "many slots, ragged": [(0, 9, 1), (9, 33, 20), (60, 2, 2), (42, 18, 18)],
-}
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy names each NaN
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
@@ -50,8 +26,7 @@ def test_no_rows_give_no_output():
 
 def test_keys_leave_positions_out():
     q, k, v, first, reach, runs = case(SLOTS["many slots, ragged"], 4, 2, 8)
-    keys = torch.rand(len(q), 40, generator=torch.Generator().manual_seed(2)) < 0.5
-    keys[:, 0] = True
+    keys = some_keys(len(q))
     for start, stop, *_ in runs:
         keys[start:stop] = keys[start]
     torch.testing.assert_close(
@@ -66,74 +41,66 @@ def test_cells_of_other_slots_do_not_matter():
     assert torch.equal(ragged_attention(q, k, v, runs), before)
 
 
-def test_weights_sum_the_values_to_the_attention_output():
-    q, k, v, first, reach, runs = case(SLOTS["many slots, ragged"], 4, 2, 8)
-    weights = attention_probs(q, k, first, reach, 40)  # [n, H, T]
-    assert weights.shape == (len(q), 4, 40)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(len(q), 4, dtype=torch.float64))
-    for n in range(len(q)):
-        own = v[first[n] : first[n] + reach[n]].repeat_interleave(2, 1)
-        out = torch.einsum("ht,thd->hd", weights[n, :, : reach[n]], own)
-        torch.testing.assert_close(out, ragged_attention(q, k, v, runs)[n])
-        assert not weights[n, :, reach[n] :].any()
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("held", [1, 4 * 4 * 33 * 3, 2**20], ids=["one row", "three rows of the longest", "all rows"])
-@pytest.mark.parametrize("some", [False, True], ids=["all keys", "some keys"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize(("heads", "groups", "width"), [(2, 2, 32), (7, 1, 64), (4, 2, 128), (2, 1, 24)])
 @pytest.mark.parametrize("name", SLOTS)
-def test_received_attention_is_the_sum_of_the_weights_whatever_is_held_at_once(name, some, held, dtype):
-    q, k, _, first, reach, runs = case(SLOTS[name], 4, 2, 8, dtype)
-    keys = None
-    if some:
-        keys = torch.rand(len(q), 40, generator=torch.Generator().manual_seed(2)) < 0.5
-        keys[:, 0] = True
-        for start, stop, *_ in runs:
-            keys[start:stop] = keys[start]
-    weights = attention_probs(q.double(), k.double(), first, reach, 40, keys).mean(1)  # [n, T]
-    expected = torch.zeros(len(k), dtype=torch.float64)
-    for n in range(len(q)):
-        expected[first[n] : first[n] + reach[n]] += weights[n, : reach[n]]
-    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}[dtype]
-    got = attention_received(q, k, runs, keys, held)
-    torch.testing.assert_close(got.double(), expected, atol=tolerance, rtol=tolerance)
+def test_the_kernel_attends_as_the_reference_does(name, heads, groups, width, splits, dtype):
+    q, k, v, first, reach, runs = (part.to(DEVICE) if isinstance(part, torch.Tensor) else part
+                                   for part in case(SLOTS[name], heads, groups, width, dtype))  # fmt: skip
+    want = ragged_attention_reference(q.double(), k.double(), v.double(), first, reach)
+    got = ragged_attention_triton(q, k, v, runs, block_rows=16, block_keys=16, splits=splits)
+    assert got.dtype == dtype
+    tolerance = {torch.float32: 2e-6, torch.bfloat16: 2e-2}[dtype]
+    torch.testing.assert_close(got.double(), want, atol=tolerance, rtol=tolerance)
 
 
-def test_cells_without_rows_receive_nothing_even_beside_a_slot_of_nan():
-    q, k, *_, runs = case([(0, 9, 2), (12, 6, 3)], 4, 2, 8)
-    q[:2], k[:9] = float("nan"), float("nan")
-    got = attention_received(q, k, runs)
-    assert got[:9].isnan().all()
-    assert got[9:12].tolist() == [0.0] * 3
-    assert float(got[12:18].sum()) == pytest.approx(3)
+@pytest.mark.parametrize("splits", [1, 2])
+def test_the_kernel_leaves_out_what_keys_leave_out_row_by_row(splits):
+    q, k, v, first, reach, runs = case(SLOTS["many slots, ragged"], 4, 2, 32, torch.float32)
+    keys = some_keys(len(q))
+    keys[30] = False
+    want = ragged_attention_reference(q, k, v, first, reach, keys)
+    got = ragged_attention_triton(q, k, v, runs, keys, block_rows=16, block_keys=16, splits=splits)
+    torch.testing.assert_close(got, want, atol=2e-6, rtol=2e-6, equal_nan=True)
+    assert got.isnan().any(-1).any(-1).nonzero().tolist() == [[30]]  # it may look at nothing
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 4 * 7 * 18 * 4, 10**9], ids=["row by row", "some rows", "at once"])
-@pytest.mark.parametrize(("heads", "groups", "width"), [(4, 4, 16), (7, 1, 64), (4, 2, 8)])
-@pytest.mark.parametrize("name", SLOTS)
-def test_mean_weights_of_many_rows_are_the_mean_of_each_rows_weights(name, heads, groups, width, chunk_bytes):
-    q, k, _, first, reach, runs = case(SLOTS[name], heads, groups, width)
-    weights = mean_attention(q, k, runs, 40, held=chunk_bytes)
-    torch.testing.assert_close(weights, attention_probs(q, k, first, reach, 40).mean(1))
+@pytest.mark.parametrize("splits", [1, 2])
+def test_in_the_kernel_nan_stays_in_its_row_or_slot_and_other_cells_are_never_read(splits):
+    q, k, v, *_, runs = case([(10, 40, 20), (60, 20, 3)], 2, 2, 32, torch.float32)
+    want = ragged_attention_triton(q, k, v, runs, block_rows=16, block_keys=16, splits=splits)
+    k[:10], v[:10], k[50:60], v[50:60], k[80:], v[80:] = (float("nan"),) * 6
+    q[4] = float("nan")
+    v[70] = float("nan")
+    got = ragged_attention_triton(q, k, v, runs, block_rows=16, block_keys=16, splits=splits)
+    assert got.isnan().flatten(1).any(1).nonzero()[:, 0].tolist() == [4, 20, 21, 22]
+    others = [n for n in range(20) if n != 4]
+    assert torch.equal(got[others], want[others])
 
 
-def test_mean_weights_leave_out_what_keys_leave_out_and_other_slots_cells():
-    q, k, _, first, reach, runs = case(SLOTS["many slots, ragged"], 4, 2, 8)
-    keys = torch.rand(len(q), 40, generator=torch.Generator().manual_seed(2)) < 0.5
-    keys[:, 0] = True
-    for start, stop, *_ in runs:
-        keys[start:stop] = keys[start]
-    expected = attention_probs(q, k, first, reach, 40, keys).mean(1)
-    torch.testing.assert_close(mean_attention(q, k, runs, 40, keys), expected)
-    k[:9] = float("nan")  # the first slot's
-    weights = mean_attention(q, k, runs, 40, keys)
-    assert weights[0, :9].isnan().all()
-    torch.testing.assert_close(weights[1:], expected[1:])
+def test_the_kernel_takes_views_and_names_what_it_does_not_take():
+    q, k, v, first, reach, runs = case(SLOTS["one slot"], 4, 2, 32, torch.float32)
+    both = torch.stack([k, v], 1).flatten(1, 2)  # [P + 1, 2 G, d], as one matrix product leaves them
+    wide = torch.cat([q, q], -1)
+    got = ragged_attention_triton(wide[..., 32:], both[:, :2], both[:, 2:], runs)
+    torch.testing.assert_close(got, ragged_attention_reference(q, k, v, first, reach), atol=2e-6, rtol=2e-6)
+    with pytest.raises(ValueError, match="k must be contiguous"):
+        ragged_attention_triton(q, k.mT.contiguous().mT, v, runs)
+    with pytest.raises(ValueError, match="200 query heads on 1"):
+        ragged_attention_triton(torch.zeros(5, 200, 32), k[:, :1], v[:, :1], runs)
+    assert ragged_attention_triton(q[:0], k, v, []).shape == (0, 4, 32)
 
 
-def test_mean_weights_are_fp32_at_least_and_no_rows_have_none():
-    q, k, *_, runs = case(SLOTS["one slot"], 2, 2, 8, torch.bfloat16)
-    weights = mean_attention(q, k, runs, 20)
-    assert weights.dtype == torch.float32
-    torch.testing.assert_close(weights.sum(1), torch.ones(5))
-    assert mean_attention(q[:0], k, [], 20).shape == (0, 20)
+@settings(max_examples=10)
+@given(st.data())
+def test_any_rows_of_any_slots_attend_alike(data):
+    slots, cell = [], data.draw(st.integers(0, 3))
+    for _ in range(data.draw(st.integers(1, 3))):
+        reach = data.draw(st.integers(1, 40))
+        slots.append((cell, reach, data.draw(st.integers(1, 20))))
+        cell += reach + data.draw(st.integers(0, 2))
+    q, k, v, first, reach, runs = case(slots, 3, 1, 16, torch.float32)
+    got = ragged_attention_triton(q, k, v, runs, block_rows=16, block_keys=16, splits=data.draw(st.integers(1, 3)))
+    want = ragged_attention_reference(q, k, v, first, reach)
+    torch.testing.assert_close(got, want, atol=2e-6, rtol=2e-6)

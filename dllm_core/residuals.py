@@ -11,7 +11,7 @@ the places.
 import torch
 from torch import Tensor
 
-from kernels.nvfp4 import BLOCK, dequantise, global_scale, largest, quantise
+from kernels.nvfp4 import BLOCK, dequantise_onto, global_scale, largest, quantise
 
 HEADROOM = 4.0  # ours: how much larger than at the span's start a residual may get before it is clipped
 
@@ -57,9 +57,9 @@ class Residuals:
         """slot, place [n], bytes [n, R] -> [n, D] in the model's dtype."""
         own = self.label[layer, slot, place]
         codes, block_scale = stored.split([self.hidden // 2, self.hidden // BLOCK], 1)
-        residual = dequantise(codes, block_scale, self.scale[layer, slot, own]).to(self.wide)
-        h: Tensor = residual + self.centre[layer, slot, own]
-        return h.to(self.dtype)
+        centres = self.centre[layer].flatten(0, 1)  # [B C, D]
+        row = slot * self.centre.shape[2] + own
+        return dequantise_onto(codes, block_scale, self.scale[layer, slot, own], centres, row).to(self.dtype)
 
     def _bytes(self, residual: Tensor, scale: Tensor) -> Tensor:
         """residual [n, D], scale [n] -> [n, R]: codes, then block scales."""

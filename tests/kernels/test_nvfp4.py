@@ -6,12 +6,17 @@ from hypothesis import strategies as st
 from kernels.nvfp4 import (
     MAGNITUDES,
     dequantise,
+    dequantise_onto,
+    dequantise_onto_triton,
     dequantise_reference,
     global_scale,
     largest,
     quantise,
     quantise_reference,
+    quantise_triton,
 )
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy names each NaN
 
 NAN, INF = float("nan"), float("inf")
 VALUES = torch.tensor([*MAGNITUDES, *(-m for m in MAGNITUDES)])  # of the codes 0..15
@@ -192,3 +197,69 @@ def test_residuals_to_a_centroid_lose_less_than_the_rows_themselves():
     through, direct = ((y - x).square().mean() for y in (centre + restored(x - centre), restored(x)))
     assert through < 0.02 * direct  # 0.0091 and 0.76 seen
     assert through < 0.012
+
+
+def equal_bits(fast: tuple[torch.Tensor, ...], slow: tuple[torch.Tensor, ...]) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(fast, slow, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("rows", "width"), [(0, 32), (1, 16), (3, 80), (2, 1040)])
+def test_the_kernel_gives_the_same_bits(rows, width, dtype):
+    generator = torch.Generator().manual_seed(width)
+    x = torch.randn(rows, width, generator=generator) * 10 ** torch.randn(rows, width, generator=generator)
+    if rows > 1:
+        x[0, :16] = torch.tensor([*MAGNITUDES, 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 5.5])
+        x[1, 3], x[1, 16:32], x[1, 40], x[1, 50] = NAN, -0.0, INF, 1e30
+    x, scale = x.to(dtype), torch.rand(rows, generator=generator) / 500 + 1e-4
+    if rows > 1:
+        scale[0] = 1.0
+    codes, block_scale = quantise(x, scale)
+    assert equal_bits(quantise_triton(x, scale, blocks=4), (codes, block_scale))
+    centre = torch.randn(5, width, generator=generator)
+    own = torch.arange(rows) % 4 + 1
+    stored = torch.cat([codes, block_scale], 1)  # as residuals keep them
+    parts = stored.split([width // 2, width // 16], 1)
+    want = dequantise_onto(codes, block_scale, scale, centre, own)
+    got = dequantise_onto_triton(*parts, scale, centre, own, blocks=4)
+    assert torch.equal(want, dequantise(codes, block_scale, scale) + centre[own]) or want.isnan().any()
+    assert torch.equal(got.isnan(), want.isnan())
+    assert torch.equal(got.nan_to_num(), want.nan_to_num())
+
+
+def test_the_kernel_reads_every_code_and_every_scale():
+    every = torch.arange(256, dtype=torch.uint8)
+    codes, block_scale = every.repeat(127 // 16 + 1, 1), torch.arange(128, dtype=torch.uint8).view(8, 16)
+    scale, centre = torch.rand(8) + 0.5, torch.zeros(1, 512)
+    want = dequantise(codes, block_scale.repeat_interleave(2, 1), scale)
+    got = dequantise_onto_triton(codes, block_scale.repeat_interleave(2, 1), scale, centre, torch.zeros(8).long())
+    assert torch.equal(got.nan_to_num(7), want.nan_to_num(7))
+
+
+wide_floats = floats | st.floats(width=32) | st.sampled_from([0.0, -0.0, 1e-40, 448.0, 2**-9, 3e38])
+
+
+@settings(max_examples=60)
+@given(st.lists(wide_floats, min_size=32, max_size=32), st.floats(2**-20, 1024, width=32))
+def test_any_block_has_the_same_bits_in_the_kernel(values, scale):
+    x, scale = torch.tensor([values]), torch.tensor(scale)
+    assert equal_bits(quantise_triton(x, scale, blocks=2), quantise(x, scale))
+
+
+def test_every_scale_that_a_block_may_want_is_rounded_alike():
+    """Halfway cases of E4M3, and their neighbours, as the largest of a block."""
+    held = torch.arange(127, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+    ties = (held[1:] + held[:-1]) / 2
+    wanted = torch.cat([held, ties, ties.nextafter(torch.tensor(INF)), ties.nextafter(torch.tensor(0.0))])
+    x = torch.zeros(len(wanted), 16)
+    x[:, 5] = wanted * 6
+    assert equal_bits(quantise_triton(x.view(1, -1), ONE, blocks=512), quantise(x.view(1, -1), ONE))
+
+
+def test_the_kernels_refuse_what_they_cannot_take():
+    with pytest.raises(ValueError, match="D = 40"):
+        quantise_triton(torch.zeros(2, 40), ONE)
+    with pytest.raises(ValueError, match="x must be contiguous"):
+        quantise_triton(torch.zeros(32, 32).T, ONE)
+    x = torch.randn(4, 64, generator=torch.Generator().manual_seed(1))
+    assert equal_bits(quantise_triton(x[::2, 16:48], ONE), quantise(x[::2, 16:48], ONE))

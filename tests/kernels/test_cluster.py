@@ -5,7 +5,18 @@ import math
 import pytest
 import torch
 
-from kernels.cluster import segment_add, segment_mean, spherical_kmeans
+from kernels.cluster import (
+    EQUAL,
+    assigned_torch,
+    assigned_triton,
+    segment_add,
+    segment_mean,
+    segment_mean_torch,
+    segment_mean_triton,
+    spherical_kmeans,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy names each NaN
 
 
 def slow(h, part, owner, rank, rounds):
@@ -120,3 +131,52 @@ def test_what_is_added_at_one_place_twice_counts_twice():
     total = torch.zeros(3, 2)
     segment_add(total, torch.tensor([2, 0, 2]), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     assert total.tolist() == [[3.0, 4.0], [0.0, 0.0], [6.0, 8.0]]
+
+
+@pytest.mark.parametrize(("slots", "rows", "width", "clusters"), [(1, 1, 1, 2), (2, 33, 70, 5), (3, 16, 128, 17)])
+def test_the_kernel_labels_as_the_twin_does(slots, rows, width, clusters):
+    generator = torch.Generator().manual_seed(rows)
+    h = torch.randn(slots, rows, width, generator=generator)
+    mean = torch.randn(slots, clusters, width, generator=generator)
+    mean[0, 0] = 0  # of no length
+    part = torch.randint(-1, 2, (slots, rows), generator=generator)
+    owner = (torch.arange(clusters) >= clusters // 2).long().expand(slots, -1).contiguous()
+    unit = torch.nn.functional.normalize(h, dim=-1)
+    want, likeness = assigned_torch(unit, mean, part, owner)
+    got, like = assigned_triton(unit, mean, part, owner, block_width=32)
+    torch.testing.assert_close(like, likeness, atol=2, rtol=0)  # of 2^20
+    assert torch.equal(got, want)
+
+
+def test_in_the_kernel_equal_cosines_give_the_lower_cluster_and_a_row_without_one_gives_none():
+    unit = torch.tensor([[[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]]])
+    mean = torch.tensor([[[0.0, 2.0], [3.0, 0.0], [5.0, 0.0], [0.0, 1.0]]])
+    label, likeness = assigned_triton(unit, mean, torch.tensor([[0, 0, 1]]), torch.tensor([[0, 0, 0, 2]]))
+    assert label[0, :2].tolist() == [1, 0]
+    torch.testing.assert_close(likeness[0] * EQUAL, torch.tensor([1.0, 0.8, -math.inf]), atol=1e-6, rtol=0)
+
+
+def test_in_the_kernel_nan_stays_in_its_row_and_slot():
+    unit, mean = torch.ones(2, 20, 16) / 4, torch.ones(2, 3, 16)
+    unit[0, 7], mean[1, 1] = float("nan"), float("nan")
+    zeros = torch.zeros(2, 20, dtype=torch.long)
+    label, likeness = assigned_triton(unit, mean, zeros, zeros[:, :3])
+    assert likeness.isnan().sum(1).tolist() == [1, 20]
+    assert label[0].tolist() == [0] * 20
+    assert label[1].tolist() == assigned_torch(unit, mean, zeros, zeros[:, :3])[0][1].tolist() == [1] * 20
+
+
+@pytest.mark.parametrize(("slots", "rows", "width", "clusters"), [(1, 1, 1, 2), (2, 33, 70, 5), (1, 0, 3, 2)])
+def test_the_kernel_finds_the_means_and_counts_of_the_twin(slots, rows, width, clusters):
+    generator = torch.Generator().manual_seed(rows)
+    h = torch.randn(slots, rows, width, generator=generator)
+    label = torch.randint(-1, clusters - 1, (slots, rows), generator=generator)  # the last has none
+    want, counts = segment_mean_torch(h, label, clusters)
+    got, count = segment_mean_triton(h, label, clusters)
+    torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-5)
+    assert torch.equal(count, counts)
+    wide = torch.cat([h, h], -1)[..., width:]
+    assert torch.equal(segment_mean_triton(wide, label, clusters)[0], got)
+    if rows:
+        with pytest.raises(ValueError, match="h must be contiguous"):
+            segment_mean_triton(torch.zeros(1, 4, 2).mT, torch.zeros(1, 2).long(), 2)

@@ -3,10 +3,11 @@
     python -m benchmarks.gpu                     # LLaDA-8B's shape, random weights, bf16
     python -m benchmarks.gpu --shape 100m --device cpu   # the same script where there is no GPU
 
-First the check: the engine on the device gives the same tokens as on the CPU, in float64, for every cache, commit rule
-and frontier. Then the times, per slots: a full pass, a block step, the bare matrix products of the same rows (the
-roofline), and peak memory. The medians and ratios are of this one run. It has not been run on a GPU yet; numbers in
-docs/numbers.md say where they were taken.
+First, on a GPU, each kernel is compared with its twin and timed beside its roofline (`benchmarks/kernels.py`). Then the
+check: the engine on the device gives the same tokens as on the CPU, in float64, for every cache, commit rule and
+frontier; float64 goes through no kernel. Then the times, per slots: a full pass, a block step, the bare matrix products
+of the same rows (the roofline), and peak memory. The medians and ratios are of this one run. It has not been run on a
+GPU yet; numbers in docs/numbers.md say where they were taken.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from benchmarks import kernels
 from dllm_core.cache.dual import DualCache
 from dllm_core.canvas import Canvas
 from dllm_core.commit.threshold import Threshold
@@ -155,6 +157,8 @@ def main() -> None:
     arguments = parser.parse_args()
     where = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
     print(f"{where}, torch {torch.__version__}, shape {arguments.shape}, bf16")
+    if arguments.device == "cuda":
+        kernels.check_and_time()
     check_tokens(arguments.device)
     model = random_model(arguments.shape, torch.bfloat16, arguments.device)
     for slots in arguments.slots:

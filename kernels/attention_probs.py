@@ -9,6 +9,8 @@ reach weigh 0; a row that may attend to nothing is NaN.
 Kernels: one finds log sum exp of each row and head; the other forms the weights anew, a tile of rows and keys at a
 time over all heads, and keeps them, their mean, or their sum. Weights of all heads of many rows never exist at once.
 
+Longer than 250 lines: three ways to look at the same weights, each with its twin, share two kernels.
+
 Shapes: N rows (n few), H query heads, G key/value heads, d head width, P + 1 cells, T canvas width, M tiles of rows.
 """
 

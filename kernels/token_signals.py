@@ -14,6 +14,8 @@ Kernels: a program takes a part of a row and keeps maximum, runner-up and sums o
 reduced at every tile; a second kernel joins a row's parts (`linear_signals` makes such parts straight from hidden
 states). Few rows are cut into more parts, so that all multiprocessors read.
 
+Longer than 250 lines: reference, twin, launch and both kernels of one operation stay side by side.
+
 Shapes: N rows, V vocabulary, S parts of a row.
 """
 

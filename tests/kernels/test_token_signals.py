@@ -101,6 +101,12 @@ def test_the_kernel_draws_what_the_twin_draws(rows, vocab, parts, dtype):
         assert not torch.equal(got.token, token_signals_torch(logits).token)
 
 
+def test_many_draws_come_out_alike():
+    logits, draw = logits_of(120, 64, torch.float32), draw_of(120, temperature=4.0)
+    got, want = token_signals_triton(logits, draw, parts=1), token_signals_torch(logits, draw)
+    assert torch.equal(got.token, want.token)  # a temperature that is off by a hundredth turns some
+
+
 def test_a_nucleus_is_drawn_from_beside_rows_without_one():
     logits, draw = logits_of(9, 200, torch.float32), draw_of(9)
     draw.top_p[::2] = 0.2
@@ -112,7 +118,7 @@ def test_a_nucleus_is_drawn_from_beside_rows_without_one():
 
 def test_equal_logits_give_the_lowest_id_in_whatever_tile_and_part_they_lie():
     logits = torch.full((3, 300), -2.0, device=DEVICE)
-    logits[0, [299, 70, 201]] = logits[1, [64, 65]] = logits[2, [128, 31]] = 5.0
+    logits[0, [299, 70, 134]] = logits[1, [64, 65]] = logits[2, [128, 31]] = 5.0
     for parts in (1, 2, 5):
         got = token_signals_triton(logits, margin=True, parts=parts, block=32)
         assert got.token.tolist() == [70, 64, 31]
@@ -154,7 +160,7 @@ def test_rows_may_lie_apart_but_a_row_may_not():
         token_signals_triton(wide.T)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     st.lists(st.sampled_from([-INF, -3.0, 0.0, 0.5, 2.0, 2.0, 88.0]) | st.floats(-50, 50, width=32), min_size=2),
     st.integers(1, 4),

@@ -126,6 +126,16 @@ def test_equal_logits_give_the_lowest_id_in_whatever_tile_and_part_they_lie():
         assert got.margin.tolist() == [0.0] * 3
 
 
+def test_a_runner_up_is_found_in_the_lane_of_the_likeliest_too():
+    logits = torch.full((2, 128), -2.0, device=DEVICE)
+    logits[0, [5, 37]] = torch.tensor([4.0, 5.0], device=DEVICE)  # two tiles of 32 before the last
+    logits[1, [37, 5]] = torch.tensor([4.0, 5.0], device=DEVICE)
+    got = token_signals_triton(logits, margin=True, parts=1, block=32)
+    assert got.token.tolist() == [37, 5]
+    assert got.margin is not None
+    torch.testing.assert_close(got.margin, token_margin(logits))
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 def test_tiles_and_parts_of_reserved_ids_say_nothing(parts):
     logits = torch.full((2, 96), -INF, device=DEVICE)

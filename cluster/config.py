@@ -4,6 +4,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from cluster.s3.config import S3Config
 from dllm_core.closed import Config
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 
@@ -11,7 +12,7 @@ Parameter = Literal["max_new_tokens", "temperature", "top_p", "seed"]
 
 
 class InputConfig(Config):
-    paths: list[str] = Field(min_length=1, description="files, folders or globs: Parquet, Arrow IPC, JSONL, CSV")
+    paths: list[str] = Field(min_length=1, description="files, folders or globs, s3://BUCKET/KEY too")
     prompt_column: str | None = Field(default=None, description="column with the prompt's text")
     messages_column: str | None = Field(
         default=None, description="column with chat messages: list of structs, or JSON text"
@@ -52,7 +53,7 @@ class InputConfig(Config):
 
 
 class OutputConfig(Config):
-    path: str = Field(description="folder of the result; the same folder resumes the job")
+    path: str = Field(description="folder of the result, or s3://BUCKET/KEY; the same place resumes the job")
     root: str = Field(
         default="~", description="under `ray job submit` a relative path is taken from here, on the head node"
     )
@@ -94,3 +95,4 @@ class JobConfig(Config):
     decode: DecodeConfig = Field(default_factory=DecodeConfig)
     engine: EngineConfig = Field(default_factory=EngineConfig)
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+    s3: S3Config = Field(default_factory=S3Config)

@@ -9,6 +9,10 @@ ConfigError               (dllm_core.errors)
 
 DriftlineError            (dllm_core.errors)
 + UnwritableOutput        the output folder takes no more: disk full, read-only, gone
++ StoreError              an object store did not do what we asked; no OSError and no ValueError, or readers would take
+  |                       it for a fault of the bytes
+  - StoreRefused          it says no: credentials, permission, bucket, region; change the config or the store
+  - StoreUnreachable      it does not answer, or only with failures, for as long as we try
 """
 
 from collections.abc import Sequence
@@ -66,6 +70,21 @@ class UnwritableOutput(DriftlineError):
             f"output.path {path} cannot be written to: {said}; what is finished is kept: make room or mend the folder, "
             "then give the same command again"
         )
+
+
+class StoreError(DriftlineError):
+    """Its message names the place and what to change."""
+
+
+class StoreRefused(StoreError):
+    """Asking again changes nothing."""
+
+
+class StoreUnreachable(StoreError):
+    """Asking later may help."""
+
+
+NOT_KEPT = (UnwritableOutput, StoreError)  # whatever a write to the output may end with
 
 
 def _shown(value: object) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from cluster.s3.config import SECRET
 from jobs.names import kinds, nearest, settings
 
 NO_GROUP = {"model_type", "model_attributes_type", "dict_type"}  # pydantic's types for a value that is no mapping
@@ -52,7 +53,7 @@ class Complaints:
             return f"{group}.{wrong}: no such setting{nearest(wrong, legal)}; {group} has {', '.join(legal)}"
         reason = str(problem["msg"]).removeprefix("Value error, ")
         value = problem["input"]
-        return f"{name}: {reason}" + ("" if isinstance(value, dict | list) else f", got {value!r}")
+        return f"{name}: {reason}" + ("" if isinstance(value, dict | list) or type == SECRET else f", got {value!r}")
 
     def entry(self, name: str, value: str = "VALUE") -> str:
         """What to write for an entry of a mapping such as input.overrides, where dots do not lead inside; else empty.

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from cluster.config import InputConfig, OutputConfig
 from cluster.errors import PlanError
 from cluster.reading.files import InputFile, Listing
-from cluster.reading.layout import check_some_json, read_layout
+from cluster.reading.layout import check_some_json, read_layouts
 from cluster.reading.nulls import check_not_all_null
 from cluster.reading.prompt_source import template_columns
 from cluster.schema import check_columns, common_schema, locate, output_schema
@@ -51,7 +51,7 @@ class Plan:
 
 def make_plan(listing: Listing, input: InputConfig, output: OutputConfig, shard_rows: int) -> Plan:
     """Read footers, scan lines, check every column the job needs, and cut. Raises PlanError; writes nothing."""
-    layouts = [read_layout(file, shard_rows, input.csv_types) for file in listing.files]
+    layouts = read_layouts(listing.files, shard_rows, input.csv_types)
     check_some_json(layouts)
     schema = common_schema(layouts)
     if len(schema) > 0 or any(layout.rows for layout in layouts):  # an empty JSONL file has no columns that could lack

@@ -1,16 +1,14 @@
 """The input's side of storage: which files there are, and what identifies each of them.
 
-Every access to input goes through `list_input` and `open_input`; an object store would list and open here. Output has
-its own side, `writing/storage.py`. Modification times are no part of a file's identity: a copy on another mount is the
-same file. Folder names like `lang=en` are part of a file's name and do not become columns.
+Every access to input goes through `list_input` and `open_input`; those of an object store are found by `objects.py`.
+Output has its own side, `writing/storage.py`. Modification times are no part of a file's identity: a copy on another
+mount is the same file. Folder names like `lang=en` are part of a file's name and do not become columns.
 """
 
 import difflib
-import fnmatch
 import glob
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,13 @@ from typing import Literal
 import pyarrow as pa
 
 from cluster.errors import PlanError
+from cluster.reading.names import MAGIC, hidden, matches, told_apart
+from cluster.reading.objects import find_objects, would_find
 from cluster.reading.text import LONE, mend
+from cluster.s3.address import is_s3, parse
+from cluster.s3.bucket import Bucket, Stored
+from cluster.s3.config import S3Config
+from cluster.s3.ranged_file import opened
 
 Format = Literal["parquet", "arrow", "jsonl", "csv"]
 
@@ -37,11 +41,12 @@ SUFFIXES: dict[str, Format] = {
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    path: str  # absolute
+    path: str  # absolute, or s3://BUCKET/KEY
     relative: str  # to its input root, with "/"; what the ids of rows and shards are made from
     format: Format
     size: int  # bytes
-    checksum: str  # hex: of the footer (Parquet) or of the content
+    checksum: str  # hex: of the footer (Parquet) or of the content; of an object its etag
+    store: S3Config | None = None  # where it is an object: how to reach it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,30 +55,49 @@ class Listing:
     strays: list[str]  # paths of files whose suffix says nothing to us
 
 
-def list_input(paths: Sequence[str]) -> Listing:
+def list_input(paths: Sequence[str], s3: S3Config | None = None) -> Listing:
     """Find the input files behind files, folders and globs. Names below them that start with `.` or `_` are skipped."""
     found: dict[str, tuple[str, str]] = {}  # real path -> (relative, path): a file that two paths reach is read once
+    objects: dict[str, Stored] = {}
     strays: set[str] = set()
+    store = s3 or S3Config()
     for path in paths:
-        for root, file in _reach(path):
-            if Path(file).suffix.lower() in SUFFIXES:
-                named = (Path(os.path.relpath(file, root)).as_posix(), file)
-                real = os.path.realpath(file)
+        if is_s3(path):
+            here = find_objects(path, store, SUFFIXES.keys())
+            objects |= here.objects
+            reached = here.named
+        else:
+            reached = [(Path(os.path.relpath(file, root)).as_posix(), file) for root, file in _reach(path)]
+        for named in reached:
+            if suffix_of(named[1]) in SUFFIXES:
+                real = named[1] if named[1] in objects else os.path.realpath(named[1])
                 # the longest name wins, whatever the order of paths
                 found[real] = max(named, found.get(real, named), key=lambda n: (len(n[0]), n))
             else:
-                strays.add(file)
+                strays.add(named[1])
     if not found:
         seen = f"; of other suffixes: {', '.join(sorted(strays)[:3])}" if strays else ""
         raise PlanError(f"no input file in {', '.join(paths)}; looked for {', '.join(SUFFIXES)}{seen}")
-    files = [_identify(path, relative) for relative, path in _told_apart(list(found.values()))]
+    files = []
+    for relative, path in told_apart(list(found.values())):
+        if (stored := objects.get(path)) is not None:
+            kind = SUFFIXES[suffix_of(path)]
+            files.append(InputFile(path, relative, kind, stored.size, stored.etag, store))
+        else:
+            files.append(_identify(path, relative))
     return Listing(sorted(files, key=lambda file: file.relative), sorted(strays))
+
+
+def suffix_of(path: str) -> str:
+    return Path(path).suffix.lower()
 
 
 def would_list(path: str, file: str) -> bool:
     """Whether `list_input` would find this file behind one entry of input.paths, if it existed."""
+    if is_s3(path) or is_s3(file):
+        return would_find(path, file)
     given = os.path.abspath(os.path.expanduser(path))
-    magic = re.search(r"[*?\[]", given)
+    magic = MAGIC.search(given)
     if os.path.isdir(given):
         root, pattern = os.path.realpath(given), ["**"]
     elif magic is not None:
@@ -82,18 +106,25 @@ def would_list(path: str, file: str) -> bool:
     else:
         return False
     names = Path(os.path.relpath(os.path.realpath(file), root)).parts
-    if names[0] == ".." or any(_hidden(name) for name in names):
+    if names[0] == ".." or any(hidden(name) for name in names):
         return False
-    return any(_matches(pattern, names[:i]) for i in range(1, len(names) + 1))  # folders that match are walked
+    return matches(pattern, names)
 
 
-def open_input(file: InputFile) -> pa.NativeFile:
-    """Open a file for reading at random places."""
-    return pa.OSFile(file.path, "rb")
+def open_input(file: InputFile, stop: int | None = None) -> pa.NativeFile:
+    """Open a file for reading at random places. stop: what lies behind this byte is not wanted and, from an object
+    store, not fetched. Reading an object that was replaced since it was listed raises OSError.
+    """
+    if file.store is None:
+        return pa.OSFile(file.path, "rb")
+    address = parse(file.path)
+    return opened(Bucket(address.bucket, file.store), Stored(address.key, file.size, file.checksum), stop)
 
 
 def check_size(file: InputFile) -> None:
-    """OSError where the file is gone or no longer as large as when it was listed."""
+    """OSError where the file is gone or no longer as large as when it was listed. Each read of an object checks it."""
+    if file.store is not None:
+        return
     size = os.path.getsize(file.path)
     if size != file.size:
         raise OSError(f"it has {size} bytes now and had {file.size}")
@@ -101,7 +132,7 @@ def check_size(file: InputFile) -> None:
 
 def check_footer(file: InputFile) -> None:
     """OSError where a Parquet file has another footer than when it was listed."""
-    if _parquet_footer(file.path, file.size) != file.checksum:
+    if file.store is None and _parquet_footer(file.path, file.size) != file.checksum:
         raise OSError("its footer is another one now")
 
 
@@ -109,30 +140,21 @@ def _reach(path: str) -> Iterator[tuple[str, str]]:
     """(root, file) for every file behind one entry of input.paths."""
     given = os.path.abspath(os.path.expanduser(path))
     if os.path.isfile(given):
-        if Path(given).suffix.lower() not in SUFFIXES:
+        if suffix_of(given) not in SUFFIXES:
             raise PlanError(f"input file {given} has none of the suffixes {', '.join(SUFFIXES)}")
         yield os.path.dirname(given), given
     elif os.path.isdir(given):
         for file in _walk(given):
             yield given, file
-    elif magic := re.search(r"[*?\[]", given):
+    elif magic := MAGIC.search(given):
         root = os.path.dirname(given[: magic.start()])
         for match in sorted(glob.glob(given, recursive=True)):
-            if any(_hidden(name) for name in Path(os.path.relpath(match, root)).parts):
+            if any(hidden(name) for name in Path(os.path.relpath(match, root)).parts):
                 continue
             for file in [match] if os.path.isfile(match) else _walk(match):
                 yield root, file
     else:
         raise PlanError(f"input path {given} does not exist{_neighbour(given)}")
-
-
-def _matches(pattern: Sequence[str], names: Sequence[str]) -> bool:
-    """As `glob` matches a path, name by name; `**` stands for any number of them."""
-    if not pattern or not names:
-        return not names and all(part == "**" for part in pattern)
-    if pattern[0] == "**":
-        return _matches(pattern[1:], names) or _matches(pattern, names[1:])
-    return fnmatch.fnmatchcase(names[0], pattern[0]) and _matches(pattern[1:], names[1:])
 
 
 def _walk(folder: str) -> Iterator[str]:
@@ -142,12 +164,8 @@ def _walk(folder: str) -> Iterator[str]:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if not _hidden(name))
-        yield from (os.path.join(here, name) for name in sorted(names) if not _hidden(name))
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
+        folders[:] = sorted(name for name in folders if not hidden(name))
+        yield from (os.path.join(here, name) for name in sorted(names) if not hidden(name))
 
 
 def _neighbour(path: str) -> str:
@@ -159,20 +177,12 @@ def _neighbour(path: str) -> str:
     return f"; nearest in {folder}: {near[0]}" if near else f"; {folder} is empty"
 
 
-def _told_apart(found: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Where two roots hold the same relative name, name every file from the deepest folder that all have in common."""
-    if len({relative for relative, _ in found}) == len(found):
-        return found
-    common = os.path.commonpath([os.path.dirname(path) for _, path in found])
-    return [(Path(os.path.relpath(path, common)).as_posix(), path) for _, path in found]
-
-
 def _identify(path: str, relative: str) -> InputFile:
     if LONE.search(path):
         raise PlanError(
             f"input file {mend(path)} has a name that is not UTF-8, which the names of results are made from; rename it"
         )
-    format = SUFFIXES[Path(path).suffix.lower()]
+    format = SUFFIXES[suffix_of(path)]
     size = os.path.getsize(path)
     checksum = _parquet_footer(path, size) if format == "parquet" else _content(path)
     return InputFile(path, relative, format, size, checksum)

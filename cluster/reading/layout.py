@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 from cluster.errors import PlanError
 from cluster.reading import csv_rows, jsonl
 from cluster.reading.files import InputFile, open_input
+from cluster.together import together
 
 SHOWN = 60  # characters of a line in a message
 BUFFER = 1 << 20  # bytes read at a time from files of lines
+REMOTE_BUFFER = 8 << 20  # bytes of a line file that one request fetches, at most: a request costs 20 ms and more
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,12 @@ class FileLayout:
     @property
     def rows(self) -> int:
         return sum(block.rows for block in self.blocks)
+
+
+def read_layouts(files: Sequence[InputFile], run: int, csv_types: Mapping[str, str]) -> list[FileLayout]:
+    """Of every file, in order; objects several at a time, since their footers are waited for. As `read_layout`."""
+    remote = any(file.store is not None for file in files)
+    return together(lambda file: read_layout(file, run, csv_types), files, remote)
 
 
 def read_layout(file: InputFile, run: int, csv_types: Mapping[str, str]) -> FileLayout:
@@ -63,7 +71,7 @@ def check_some_json(layouts: Sequence[FileLayout]) -> None:
     filled = [layout for layout in layouts if layout.rows]
     if not filled or any(layout.file.format != "jsonl" or len(layout.schema) > 0 for layout in filled):
         return
-    with open_lines(filled[0].file) as source:
+    with open_lines(filled[0].file, few=True) as source:
         line = next(jsonl.read_lines(source))
         source.seek(line.start)
         text = source.read(min(line.stop - line.start, 4 * SHOWN)).decode(errors="replace").strip()
@@ -74,8 +82,10 @@ def check_some_json(layouts: Sequence[FileLayout]) -> None:
     )
 
 
-def open_lines(file: InputFile) -> BinaryIO:
-    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, open_input(file)), BUFFER))
+def open_lines(file: InputFile, stop: int | None = None, few: bool = False) -> BinaryIO:
+    """stop: as in `open_input`. few: only the first lines are wanted."""
+    size = BUFFER if file.store is None or few else REMOTE_BUFFER
+    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, open_input(file, stop)), size))
 
 
 def _parquet(file: InputFile) -> FileLayout:

@@ -37,6 +37,7 @@ class RowReader:
         """schema: Plan.schema."""
         self.schema = schema
         self.cursor: BlockCursor | None = None
+        self.header: tuple[InputFile, list[str]] | None = None  # of the CSV file read last
 
     def read(self, shard: Shard) -> RowBlock:
         """Raises UnreadableInput where the file cannot be read as planned (gone, changed, damaged). An edit that keeps
@@ -79,7 +80,7 @@ class RowReader:
         return RowBlock(conform(pa.Table.from_batches(batches), self.schema))
 
     def _jsonl(self, shard: Shard) -> RowBlock:
-        with open_lines(shard.file) as source:
+        with open_lines(shard.file, shard.span[1]) as source:
             source.seek(shard.span[0])
             lines = list(islice(jsonl.read_lines(source), shard.skip, shard.skip + shard.rows))
         return RowBlock(
@@ -89,11 +90,13 @@ class RowReader:
         )
 
     def _csv(self, shard: Shard) -> RowBlock:
-        with open_lines(shard.file) as source:
-            names, _ = csv_rows.read_header(source, shard.file.path)
+        if self.header is None or self.header[0] != shard.file:
+            with open_lines(shard.file, few=True) as source:
+                self.header = shard.file, csv_rows.read_header(source, shard.file.path)[0]
+        with open_lines(shard.file, shard.span[1]) as source:
             source.seek(shard.span[0])
             records = list(islice(csv_rows.read_records(source), shard.skip, shard.skip + shard.rows))
-        return RowBlock(*csv_rows.to_table(records, names, self.schema))
+        return RowBlock(*csv_rows.to_table(records, self.header[1], self.schema))
 
 
 class BlockCursor:

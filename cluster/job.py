@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from cluster import fingerprint
-from cluster.errors import PlanError, UnwritableOutput
+from cluster.errors import NOT_KEPT, PlanError
 from cluster.event_log import EventLog
 from cluster.plan import load_plan, save_plan
 from cluster.progress import ProgressBoard
@@ -85,7 +85,7 @@ class Job:
             elif not self.plan.shards:
                 self._write_empty()
         except (Exception, Stopped) as cause:
-            with contextlib.suppress(UnwritableOutput):  # then nothing more can be kept, and the cause matters more
+            with contextlib.suppress(*NOT_KEPT):  # then nothing more can be kept, and the cause matters more
                 self.log.add("run_stopped", {"cause": type(cause).__name__, "message": str(cause)})
                 save_stats(self.storage, self.plan.shards, self._all_reports(read_parts=False))
             raise

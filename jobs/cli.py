@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from cluster.config import JobConfig
+from cluster.errors import StoreRefused
 from cluster.stopping import Stopped
 from dllm_core.errors import ConfigError, DriftlineError
 from jobs.config_file import read_config_file
@@ -63,7 +64,7 @@ def guarded(main: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
     """Run it; what we know how to say is said in words, the rest keeps its traceback."""
     try:
         return main(words)
-    except ConfigError as error:
+    except (ConfigError, StoreRefused) as error:
         say(f"error: {error}", sys.stderr)
         return WRONG
     except DriftlineError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from cluster.config import ClusterConfig
-from cluster.errors import UnwritableOutput
+from cluster.errors import NOT_KEPT
 from cluster.shard import Shard
 from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, one_line
 from cluster.work.queue import GuiltyShards, ShardQueue
@@ -95,7 +95,7 @@ class Driver:
                 self.fruitless = 0
                 yield happening
             case Lost(worker, cause):
-                if isinstance(cause, ConfigError | UnwritableOutput):  # every other worker would say the same
+                if isinstance(cause, (ConfigError, *NOT_KEPT)):  # every other worker would say the same
                     raise cause
                 self.pool.drop(worker)
                 if worker in self.ready:

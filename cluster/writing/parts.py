@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from cluster.config import OutputConfig
 from cluster.errors import ForeignFile
 from cluster.shard import Shard
+from cluster.together import together
 from cluster.wording import counted
 from cluster.writing.storage import Storage, writing_to
 
@@ -98,11 +99,13 @@ def find_parts(
     expected = {part_name(shard, output): shard for shard in shards}
     if strangers := sorted(standing - expected.keys() - {empty_name(output)}):
         raise ForeignFile(f"{storage.place}/{strangers[0]}", "is no result of this job")
-    found = {}
-    for name, shard in expected.items():
-        if name in standing and (part := find_part(storage, shard, fingerprint, output)) is not None:
-            found[shard.id] = part
-    return found
+    done = [(name, shard) for name, shard in expected.items() if name in standing]
+
+    def look(part: tuple[str, Shard]) -> PartInfo:
+        name, shard = part
+        return PartInfo(name, shard.id, shard.rows, read_stamp(storage, name, stamp_of(shard, fingerprint), output))
+
+    return {part.shard: part for part in together(look, done, storage.remote)}
 
 
 def write_empty_part(storage: Storage, schema: pa.Schema, fingerprint: str, output: OutputConfig) -> None:

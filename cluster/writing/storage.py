@@ -32,9 +32,11 @@ def writing_to(place: str) -> Iterator[None]:
 
 
 class Storage(Protocol):
-    """Names are relative, with "/". What writes raises UnwritableOutput. A store of objects does `create` by a
-    conditional PUT and `list` by its own listing.
+    """Names are relative, with "/". What writes raises UnwritableOutput, or where the output is in an object store
+    StoreError (see `s3_storage.py`).
     """
+
+    remote: bool  # the same place for whoever reaches it, each call a request; else a folder of one file system
 
     @property
     def place(self) -> str:
@@ -74,9 +76,15 @@ class Storage(Protocol):
         """Take a name away; nothing happens where there is none."""
         ...
 
+    def clear_scratch(self) -> None:
+        """Remove what writers that died left behind; only while no other writer is at work."""
+        ...
+
 
 class LocalStorage:
     """A folder that every node sees. `link` is the system's call; a test passes one that refuses."""
+
+    remote = False
 
     def __init__(self, root: str | Path, link: Callable[[Path, Path], None] = os.link) -> None:
         self.root, self.link = Path(os.path.abspath(root)), link
@@ -136,7 +144,6 @@ class LocalStorage:
                 _sync_folder(target.parent)
 
     def clear_scratch(self) -> None:
-        """Remove what writers that died left behind; only while no other writer is at work."""
         shutil.rmtree(self.root / SCRATCH, ignore_errors=True)
 
     def _linked(self, source: Path, target: Path) -> bool:

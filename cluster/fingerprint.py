@@ -12,14 +12,15 @@ from typing import Any
 
 from cluster.config import JobConfig
 from cluster.errors import FingerprintChanged, OutputTaken, PlanError
+from cluster.model_copy import MODEL_SUFFIXES, model_objects
 from cluster.reading.files import InputFile
+from cluster.s3.address import is_s3
 from cluster.writing.storage import Storage, writing_to
 from dllm_core.config import DecodeConfig
 from dllm_core.controller.config import controllers
 from dllm_core.controller.folder import CARD, WEIGHTS
 
 NAME = "_run/fingerprint.json"
-MODEL_SUFFIXES = {".json", ".jinja", ".txt", ".model", ".safetensors"}  # weights, config, tokenizer, chat template
 WHOLE = 32 << 20  # bytes: files up to this are hashed whole (as a tokenizer is), larger ones at header and both ends
 END = 1 << 20  # bytes of each end
 
@@ -29,7 +30,7 @@ Fingerprint = dict[str, Any]
 def make_fingerprint(config: JobConfig, files: Sequence[InputFile]) -> Fingerprint:
     """files: of `list_input`."""
     return {
-        "model": {"dtype": config.model.dtype, "files": _model_files(Path(config.model.path))},
+        "model": {"dtype": config.model.dtype, "files": _model_files(config)},
         "decode": _decode(config.decode),
         "input": {
             **config.input.model_dump(mode="json", exclude={"paths"}),
@@ -100,7 +101,10 @@ def _decode(decode: DecodeConfig) -> dict[str, Any]:
     return settings
 
 
-def _model_files(folder: Path) -> dict[str, str]:
+def _model_files(config: JobConfig) -> dict[str, str]:
+    if is_s3(config.model.path):
+        return {name: f"{file.size} bytes, etag {file.etag}" for name, file in model_objects(config.model, config.s3)}
+    folder = Path(config.model.path)
     if not folder.is_dir():
         raise PlanError(f"model.path {folder} is not a folder")
     return _contents(sorted(file for file in folder.iterdir() if file.suffix in MODEL_SUFFIXES and file.is_file()))

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from cluster.model_copy import with_described_model
 from cluster.prospect import Prospect
 from cluster.reading.prompts import PromptBuilder
 from cluster.reading.table_io import RowReader
@@ -40,7 +41,9 @@ class Forecast:
 
 def forecast(prospect: Prospect) -> Forecast:
     config, model, held = prospect.config, prospect.model, prospect.held
-    builder = PromptBuilder(config.input, config.decode, TextCodec.load(config.model.path), held.width)
+    builder = PromptBuilder(
+        config.input, config.decode, TextCodec.load(with_described_model(config).model.path), held.width
+    )
     reader, lengths, sampled = RowReader(prospect.plan.schema), [], 0
     refused, too_long = Counter[str](), list[int]()
     for shard in evenly(prospect.plan.shards, SAMPLE):

@@ -20,7 +20,9 @@ def placed(config: JobConfig, in_submitted_job: bool) -> JobConfig:
         update={
             "input": config.input.model_copy(update={"paths": [_absolute(path) for path in config.input.paths]}),
             "output": config.output.model_copy(update={"path": _absolute(config.output.path, base)}),
-            "model": config.model.model_copy(update={"path": _absolute(config.model.path)}),
+            "model": config.model.model_copy(
+                update={"path": _absolute(config.model.path), "cache_dir": _unless_home(config.model.cache_dir)}
+            ),
         }
     )
 
@@ -28,3 +30,8 @@ def placed(config: JobConfig, in_submitted_job: bool) -> JobConfig:
 def _absolute(path: str, base: Path = Path()) -> str:
     """URLs stay as they are."""
     return path if "://" in path else os.path.abspath(base / Path(path).expanduser())
+
+
+def _unless_home(path: str) -> str:
+    """A home directory is each node's own."""
+    return path if path.startswith("~") else _absolute(path)

@@ -13,11 +13,12 @@ import torch
 from ray.util.metrics import Counter
 
 from cluster.config import JobConfig
+from cluster.model_copy import with_local_model
 from cluster.reports import ShardReport, WorkerProgress, WorkerReport
 from cluster.shard import Shard
 from cluster.work.probe import check_probe
 from cluster.work.runner import DecodingEngine, ShardRunner, Task
-from cluster.writing.storage import LocalStorage
+from cluster.writing.place import storage_at
 from dllm_core.engine import Engine
 
 EngineFactory = Callable[[JobConfig], DecodingEngine]
@@ -41,9 +42,9 @@ class GenerationWorker:
         """Weights in, one built-in prompt out: a broken system dies here and blames no row."""
         started, config = time.perf_counter(), self.task.config
         torch.set_num_threads(config.engine.threads)  # Ray sets one thread for an actor with a part of a CPU
-        storage = LocalStorage(config.output.path)
+        storage = storage_at(config.output.path, config.s3)
         check_probe(storage, self.task.probe)
-        engine = self.make_engine(config)
+        engine = self.make_engine(with_local_model(config))
         engine.self_check()
         name = f"{socket.gethostname()}/{str(ray.get_runtime_context().get_actor_id())[:8]}"
         self.runner = ShardRunner(engine, self.task, storage, name)

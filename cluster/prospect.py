@@ -7,10 +7,14 @@ from pathlib import Path
 from cluster import fingerprint
 from cluster.config import JobConfig
 from cluster.errors import PlanError
+from cluster.model_copy import with_described_model
 from cluster.plan import Plan, load_plan, make_plan
 from cluster.reading.files import Listing, list_input, would_list
+from cluster.s3.address import is_s3, parse
+from cluster.s3.greeting import greet_stores
 from cluster.summary import SUCCESS
-from cluster.writing.storage import LocalStorage
+from cluster.writing.place import storage_at
+from cluster.writing.storage import Storage
 from dllm_core.capacity import Capacity, capacity
 from dllm_core.controller.config import located, refuse_unfit
 from dllm_core.models.load import ModelDescription, describe, dtype_of
@@ -21,7 +25,7 @@ class Prospect:
     """A job that can run, as far as files and settings say; nothing has been written for it."""
 
     config: JobConfig
-    storage: LocalStorage
+    storage: Storage
     listing: Listing
     model: ModelDescription
     held: Capacity  # what one worker's engine holds
@@ -34,17 +38,25 @@ class Prospect:
         return fingerprint.digest(self.fingerprint)
 
 
-def refuse_urls(config: JobConfig) -> None:
+def refuse_unknown_urls(config: JobConfig) -> None:
     """A URL would be taken for a local path of an odd name."""
-    named = [("input.paths", path) for path in config.input.paths]
-    for key, path in [*named, ("output.path", config.output.path), ("model.path", config.model.path)]:
-        if "://" in path:
-            raise PlanError(f"{key} is {path}: object stores cannot be reached yet; give a path of the file system")
+    for key, path in _places(config):
+        if is_s3(path):
+            parse(path)
+        elif "://" in path:
+            raise PlanError(
+                f"{key} is {path}: only s3:// can be reached; give s3://BUCKET/KEY or a path of the file system"
+            )
+
+
+def _places(config: JobConfig) -> list[tuple[str, str]]:
+    inputs = [("input.paths", path) for path in config.input.paths]
+    return [*inputs, ("output.path", config.output.path), ("model.path", config.model.path)]
 
 
 def refuse_output_among_input(config: JobConfig) -> None:
     """Parts would be listed as input by the next run, which then has another fingerprint than the first."""
-    part = os.path.join(config.output.path, f"part-0-0-0.{config.output.format}")
+    part = f"{config.output.path.rstrip('/')}/part-0-0-0.{config.output.format}"
     for path in config.input.paths:
         if would_list(path, part):
             raise PlanError(
@@ -55,6 +67,8 @@ def refuse_output_among_input(config: JobConfig) -> None:
 
 def refuse_unusable_output(config: JobConfig) -> None:
     """The folder, or the nearest one above it that exists, must be one, and ours to write in unless all is done."""
+    if is_s3(config.output.path):  # whether it may be written to shows when the first record of the job is
+        return
     path = Path(config.output.path)
     for folder in (path, path / "_run"):
         nearest = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
@@ -78,17 +92,18 @@ def refuse_missing_template(config: JobConfig, model: ModelDescription) -> None:
 
 def examine(config: JobConfig) -> Prospect:
     """Check everything that can be checked without a worker. Raises ConfigError; writes nothing."""
-    refuse_urls(config)
+    refuse_unknown_urls(config)
     if config.model.device == "cuda" and config.cluster.gpus == 0:  # Ray hides all GPUs from who asks for none
         raise PlanError("model.device is cuda, but cluster.gpus is 0: no worker would see a GPU; set cluster.gpus: 1")
     refuse_output_among_input(config)
     refuse_unusable_output(config)
-    model = describe(config.model.path)
+    greet_stores([path for _, path in _places(config)], config.s3)
+    model = describe(with_described_model(config).model.path)
     refuse_missing_template(config, model)
     config = config.model_copy(update={"decode": located(config.decode, config.model.path, "decode")})
     refuse_unfit(config.decode, model.shape, config.decode.block_length, "decode")
     held = capacity(model.shape, dtype_of(config.model.dtype), config.engine, guided=config.decode.guidance > 0)
-    storage, listing = LocalStorage(config.output.path), list_input(config.input.paths)
+    storage, listing = storage_at(config.output.path, config.s3), list_input(config.input.paths, config.s3)
     print_of = fingerprint.make_fingerprint(config, listing.files)
     begun = fingerprint.check(storage, print_of)
     plan = load_plan(storage, listing.files) if begun else None

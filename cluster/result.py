@@ -1,7 +1,6 @@
 """The table of a finished job, read back whole: the parts of its plan, no other file and none missing."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import yaml
@@ -9,10 +8,14 @@ import yaml
 from cluster.config import JobConfig
 from cluster.errors import PlanError
 from cluster.plan import saved_parts
+from cluster.s3.config import S3Config
+from cluster.s3.greeting import greet_stores
 from cluster.summary import SUCCESS, SUMMARY, Summary
+from cluster.together import together
 from cluster.wording import counted
 from cluster.writing.parts import empty_name, read_schema, read_table
-from cluster.writing.storage import LocalStorage, Storage
+from cluster.writing.place import storage_at
+from cluster.writing.storage import Storage
 
 CONFIG = "_run/config.yaml"
 ANEW = f"remove {SUCCESS} there and give the job's command again, which writes it anew and decodes nothing"
@@ -21,8 +24,10 @@ ANEW = f"remove {SUCCESS} there and give the job's command again, which writes i
 class Result:
     """A job's output folder. Every method may raise PlanError, which says what to do."""
 
-    def __init__(self, folder: Path) -> None:
-        self.storage: Storage = LocalStorage(folder)
+    def __init__(self, folder: str, s3: S3Config) -> None:
+        """s3: how to reach it, if it is in an object store; what the job's own configuration says is stored there."""
+        greet_stores([folder], s3)
+        self.storage = storage_at(folder, s3)
         if not self.storage.exists(CONFIG):
             raise PlanError(f"{folder} is no output of a job: it has no {CONFIG}")
         if not self.storage.exists(SUCCESS):
@@ -34,16 +39,18 @@ class Result:
         """These columns of all rows."""
         output, place = self.config.output, self.storage.place
         names = saved_parts(self.storage, output) or [empty_name(output)]
-        if missing := [name for name in names if not self.storage.exists(name)]:
+        standing = set(self.storage.list())
+        if missing := [name for name in names if name not in standing]:
             raise PlanError(f"{place}/{missing[0]} is missing; give the job's command again, which decodes it anew")
-        parts = []
-        for name in names:
-            part = read_table(self.storage, name, output, columns)
-            if lacking := [column for column in columns if column not in part.schema.names]:
+
+        def part(name: str) -> pa.Table:
+            found = read_table(self.storage, name, output, columns)
+            if lacking := [column for column in columns if column not in found.schema.names]:
                 known = ", ".join(read_schema(self.storage, name, output).names)
                 raise PlanError(f"{place} has no column {lacking[0]!r}; it has {known}")
-            parts.append(part.select(columns))
-        table = pa.concat_tables(parts)
+            return found.select(columns)
+
+        table = pa.concat_tables(together(part, names, self.storage.remote))
         if table.num_rows != self.rows:
             raise PlanError(
                 f"the parts in {place} hold {counted(table.num_rows, 'row')} and its {SUMMARY} says {self.rows}: one "

@@ -1,6 +1,7 @@
 """Score a finished job against gold answers: exact match after runs of white space became one blank.
 
     python jobs/evaluate.py --output out/word_problems --answer-column answer [--by family]
+    python jobs/evaluate.py --output s3://bucket/out --answer-column answer [--s3.endpoint_url URL ...]
 
 With several samples per row each counts; an error row is a wrong answer, and so is one whose gold answer is null or
 cannot be read as text. A table that is not whole is refused.
@@ -22,6 +23,7 @@ import pyarrow as pa
 from cluster.reading.text import plain_values
 from cluster.result import Result
 from jobs.cli import OK, guarded, say
+from jobs.s3_flags import add_s3_flags, s3_config
 
 OVERALL = "overall"
 
@@ -55,12 +57,13 @@ def readable(column: pa.ChunkedArray) -> list[object]:
 
 def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="Exact match of a finished job against a column of gold answers.")
-    parser.add_argument("--output", required=True, type=Path, help="the job's output.path")
+    parser.add_argument("--output", required=True, help="the job's output.path")
     parser.add_argument("--answer-column", required=True, help="column with the gold answer")
     parser.add_argument("--by", help="column whose values are scored apart, too")
+    add_s3_flags(parser)
     asked = parser.parse_args(words)
     columns = [asked.answer_column, *([asked.by] if asked.by else [])]
-    result = Result(asked.output)
+    result = Result(asked.output, s3_config(asked))
     text = f"{result.config.output.column_prefix}generated_text"
     table = result.read(list(dict.fromkeys([*columns, text])))
     groups = [value for value, _ in plain_values(table[asked.by])] if asked.by else None

@@ -91,10 +91,10 @@ def test_a_file_where_the_output_folder_should_be_is_told_by_plan_too(tmp_path, 
 
 
 @pytest.mark.parametrize("key", ["input.paths", "output.path", "model.path"])
-def test_object_stores_are_refused_by_name(tmp_path, capsys, key):
+def test_object_stores_of_other_kinds_are_refused_by_name(tmp_path, capsys, key):
     data = write_prompts(tmp_path / "in.parquet", ["a"])
-    said = refused(capsys, "--config", job_file(tmp_path, data), f"--{key}", "s3://bucket/a")
-    assert f"{key} is s3://bucket/a: object stores cannot be reached yet" in said
+    said = refused(capsys, "--config", job_file(tmp_path, data), f"--{key}", "gs://bucket/a")
+    assert f"{key} is gs://bucket/a: only s3:// can be reached" in said
 
 
 def test_memory_for_less_than_one_request_is_refused_before_a_worker_starts(tmp_path, capsys):

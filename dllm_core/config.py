@@ -16,14 +16,14 @@ from dllm_core.frontier import BlockFrontierConfig, FrontierConfig
 
 class ModelConfig(Config):
     path: str = Field(description="folder with config.json, tokenizer.json and *.safetensors")
-    cache_dir: str = Field(
-        default="~/.cache/driftline/models",
-        description="folder on each node for models that do not lie on a file system",
-    )
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = Field(
         default="bfloat16", description="of weights, keys and values; float64 is for exact comparisons"
     )
     device: Literal["cuda", "cpu"] = Field(default="cuda", description="where a worker holds the model")
+    cache_dir: str = Field(
+        default="~/.cache/driftline/models",
+        description="folder on each node for models that do not lie on a file system",
+    )
 
 
 class DecodeConfig(Config):

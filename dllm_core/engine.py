@@ -24,6 +24,9 @@ from dllm_core.stats import EngineCounter, EngineProgress, SlotCounts
 from dllm_core.stopping import Stopping
 from dllm_core.store import LayerStore
 from dllm_core.text import TextCodec
+from dllm_core.train.answers import Answers
+from dllm_core.train.oracle import Oracle
+from dllm_core.train.recording import Recording
 
 
 class Engine:
@@ -45,6 +48,7 @@ class Engine:
         self.codec, self.config, self.sizes = codec, config, sizes
         self.device, self.counter, self.busy = device, EngineCounter(), False
         refuse_unfit(config, model.shape, config.block_length, "decode")
+        self.recording: Recording | None = None
         held = capacity(model.shape, dtype, sizes, guided=config.guidance > 0)
         self.width, self.cells = held.width, held.cells
         self.method = Method(
@@ -64,6 +68,15 @@ class Engine:
         decode = located(decode, model.path, "decode")
         weights, codec = load(model)
         return cls(weights, codec, decode, engine, getattr(torch, model.dtype), model.device)
+
+    def record(self, oracle: bool = False) -> None:
+        """From now on an answer to a request with a reference has a trace. oracle: fix what agrees with the reference,
+        not what the configured rule says.
+        """
+        answers = Answers()
+        rule = Oracle(answers) if oracle else self.method.commit
+        self.recording = Recording(rule, answers, self.config.block_length)
+        self.method = replace(self.method, commit=self.recording)
 
     def decode(self, source: Source) -> Iterator[Completion]:
         """Continuous batching: completions as they finish, exactly one per request.
@@ -98,7 +111,8 @@ class Engine:
             self.counter,
             DecisionClock(),
         )
-        return decode(model, self.method, canvas, desk, sizes.max_rows)
+        done = decode(model, self.method, canvas, desk, sizes.max_rows)
+        return done if self.recording is None else self.recording.signed(done)
 
     def generate(self, requests: Iterable[Request]) -> list[Completion]:
         """All answers, in the order of the requests; ids need not differ."""

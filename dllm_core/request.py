@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dllm_core.trace import Trace
+
 FinishReason = Literal["eos", "stop", "length", "error"]
 
 
@@ -15,6 +17,7 @@ class Request:
     top_p: float = 1.0
     seed: int = 0  # already mixed with the sample number
     guidance: float = 0.0  # classifier-free guidance scale; above 0 it takes a second slot
+    reference: list[int] | None = None  # a known answer, up to its end, that an engine which records compares with
 
     @property
     def length(self) -> int:
@@ -41,6 +44,7 @@ class Completion:
     confidence: list[float] = field(default_factory=list)  # of each answer token, when it was committed
     commits: dict[str, int] = field(default_factory=dict)  # rule -> positions it fixed, EOS and what follows included
     decision_share: float = 0.0  # of the time of its steps, spent in policies
+    trace: Trace | None = None  # of an engine that records, for a request with a reference
 
     @property
     def tokens_per_forward(self) -> float:

@@ -88,6 +88,15 @@ class ClusterConfig(Config):
         return value
 
 
+class RecordConfig(Config):
+    """Beside each answer, what a controller would have seen while it was decoded; see docs/traces.md."""
+
+    reference_column: str = Field(description="column with the tokens of the known answer, up to its end")
+    oracle: bool = Field(
+        default=False, description="fix what agrees with the known answer, not what decode.commit would"
+    )
+
+
 class JobConfig(Config):
     input: InputConfig
     output: OutputConfig
@@ -96,3 +105,12 @@ class JobConfig(Config):
     engine: EngineConfig = Field(default_factory=EngineConfig)
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     s3: S3Config = Field(default_factory=S3Config)
+    record: RecordConfig | None = Field(default=None, description="traces to train controllers on; off without it")
+
+    @model_validator(mode="after")
+    def what_is_recorded_is_one_answer_in_blocks(self) -> Self:
+        if self.record is not None and not self.decode.frontier.build(self.decode.block_length).fixed:
+            raise ValueError(f"record counts places in a block, which frontier {self.decode.frontier.kind!r} has not")
+        if self.record is not None and self.decode.n > 1:
+            raise ValueError(f"record compares one answer with the known one, and decode.n is {self.decode.n}")
+        return self

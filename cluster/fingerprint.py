@@ -38,6 +38,7 @@ def make_fingerprint(config: JobConfig, files: Sequence[InputFile]) -> Fingerpri
         },
         "engine": {"width": config.engine.width},  # what is longer is an error row
         "output": config.output.model_dump(mode="json", include={"format", "column_prefix"}),  # one table, one shape
+        **({"record": config.record.model_dump(mode="json")} if config.record is not None else {}),
     }
 
 

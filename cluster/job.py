@@ -192,7 +192,7 @@ class Job:
         return found
 
     def _write_empty(self) -> None:
-        schema = output_schema(self.plan.schema, self.config.output)
+        schema = output_schema(self.plan.schema, self.config.output, self.config.record is not None)
         write_empty_part(self.storage, schema, self.prospect.digest, self.config.output)
 
     def _end(self) -> Summary:

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ from cluster.errors import PlanError
 from cluster.reading import jsonl
 from cluster.reading.layout import FileLayout
 from cluster.reading.text import is_text
+from dllm_core.trace import Trace
 
 OUTPUT_FIELDS = pa.schema(
     [
@@ -37,6 +39,17 @@ OUTPUT_FIELDS = pa.schema(
         ("worker", pa.string()),
     ]
 )
+
+TRACE_FIELDS = pa.schema(  # of a job that records, one list per column and row; see dllm_core/trace.py
+    [
+        (f"trace_{f.name}", pa.list_(pa.float32() if f.name in ("confidence", "entropy") else pa.int32()))
+        for f in fields(Trace)
+    ]
+)
+
+
+def output_fields(record: bool) -> list[pa.Field]:
+    return [*OUTPUT_FIELDS, *(TRACE_FIELDS if record else [])]
 
 
 def common_schema(layouts: Sequence[FileLayout]) -> pa.Schema:
@@ -119,15 +132,27 @@ def check_columns(input: InputConfig, schema: pa.Schema, template_columns: Itera
             )
 
 
+def check_reference(column: str, schema: pa.Schema) -> None:
+    """The column of known answers is there and holds lists of numbers."""
+    if column not in schema.names:
+        raise PlanError(
+            f"record.reference_column names column {column!r}, which the input does not have; "
+            f"{_nearest(column, schema.names)}"
+        )
+    type = schema.field(column).type
+    if not (pa.types.is_list(type) or pa.types.is_large_list(type)) or not pa.types.is_integer(type.value_type):
+        raise PlanError(f"record.reference_column {column!r} is of type {type}, not lists of token numbers")
+
+
 def _nearest(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     columns = ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "")
     return (f"nearest: {', '.join(map(repr, near))}; " if near else "") + f"columns: {columns or 'none'}"
 
 
-def output_schema(input_schema: pa.Schema, output: OutputConfig) -> pa.Schema:
+def output_schema(input_schema: pa.Schema, output: OutputConfig, record: bool = False) -> pa.Schema:
     """Input columns unchanged, then ours. PlanError on a clash of names, or on a type the output format cannot hold."""
-    ours = [pa.field(output.column_prefix + field.name, field.type) for field in OUTPUT_FIELDS]
+    ours = [pa.field(output.column_prefix + field.name, field.type) for field in output_fields(record)]
     if clash := [field.name for field in ours if field.name in set(input_schema.names)]:
         raise PlanError(
             f"the input already has columns named {', '.join(map(repr, clash))}, which the result would add; "

@@ -50,14 +50,16 @@ class Cell:
 
 
 class PromptBuilder:
-    def __init__(self, input: InputConfig, decode: DecodeConfig, codec: Codec, width: int) -> None:
-        """width: positions of the longest request. PlanError where input.mode is chat and the tokenizer has no
-        template.
+    def __init__(
+        self, input: InputConfig, decode: DecodeConfig, codec: Codec, width: int, reference: str | None = None
+    ) -> None:
+        """width: positions of the longest request; reference: column of known answers, as token ids. PlanError
+        where input.mode is chat and the tokenizer has no template.
         """
         if input.mode == "chat" and not codec.has_template:
             raise PlanError("input.mode is chat, but the model's tokenizer has no chat template; set input.mode: raw")
         self.input, self.decode, self.codec, self.width = input, decode, codec, width
-        self.source = prompt_source(input)
+        self.source, self.reference = prompt_source(input), reference
 
     def build(self, shard: Shard, block: RowBlock) -> Iterator[RowPrompt]:
         """One RowPrompt per row, in order, tokenized as they are asked for. No row raises."""
@@ -69,7 +71,7 @@ class PromptBuilder:
     def _columns(self, block: RowBlock) -> dict[str, list[Cell]]:
         """Cells of the columns that make a prompt, by the names that the config has for them."""
         input = self.input
-        named = [input.prompt_column, input.messages_column, input.id_column, *input.overrides.values()]
+        named = [input.prompt_column, input.messages_column, input.id_column, *input.overrides.values(), self.reference]
         names = dict.fromkeys(
             [name for name in named if name is not None] + list(template_columns(input, block.table.schema))
         )
@@ -88,7 +90,7 @@ class PromptBuilder:
             seeds = tuple(mix_seed(base, shard.file.relative, row, sample) for sample in range(self.decode.n))
             settings = own.settings()
             self._refuse_bad_text(cells)
-            tokens = self._tokens(values)
+            tokens, known = self._tokens(values), self._known(values)
             length = len(tokens)
             if length + settings.max_new_tokens > self.width:
                 raise PromptTooLong(length, settings.max_new_tokens, self.width)
@@ -103,6 +105,7 @@ class PromptBuilder:
                 settings.top_p,
                 seed,
                 self.decode.guidance,
+                known,
             )
             for sample, seed in enumerate(seeds)
         )
@@ -132,6 +135,15 @@ class PromptBuilder:
         if not tokens:
             raise RequestError("prompt has no tokens")
         return tokens
+
+    def _known(self, values: Mapping[str, Any]) -> list[int] | None:
+        """The row's known answer; None where the job has none."""
+        if self.reference is None:
+            return None
+        known: list[int] | None = values[self.reference]
+        if known is None or None in known:
+            raise RequestError(f"column {self.reference!r} has no known answer in this row")
+        return known
 
     def _chat(self, prompt: Prompt) -> list[dict[str, Any]]:
         """The job's system message comes first, unless the row brings its own."""

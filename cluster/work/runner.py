@@ -55,8 +55,9 @@ class ShardRunner:
         """Raises PlanError where prompts cannot be built for this model."""
         config = task.config
         self.task, self.storage, self.worker, self.engine = task, storage, worker, engine
-        self.prompts = PromptBuilder(config.input, config.decode, engine.codec, engine.width)
-        self.schema = output_schema(task.schema, config.output)
+        known = config.record.reference_column if config.record is not None else None
+        self.prompts = PromptBuilder(config.input, config.decode, engine.codec, engine.width, known)
+        self.schema = output_schema(task.schema, config.output, config.record is not None)
         self.reader, self.reading = RowReader(task.schema), threading.Lock()
         self.thread = EngineThread(engine)
 

@@ -26,7 +26,10 @@ ORPHAN_CHECK = 0.2  # seconds; a raylet that dies leaves its workers running
 
 
 def load_engine(config: JobConfig) -> DecodingEngine:
-    return Engine.from_config(config.model, config.decode, config.engine)
+    engine = Engine.from_config(config.model, config.decode, config.engine)
+    if config.record is not None:
+        engine.record(config.record.oracle)
+    return engine
 
 
 class GenerationWorker:

@@ -5,13 +5,14 @@ counted.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
 
 from cluster.reading.prompts import RowPrompt
 from cluster.reading.text import mend
-from cluster.schema import OUTPUT_FIELDS
+from cluster.schema import OUTPUT_FIELDS, output_fields
 from dllm_core.request import Completion
 
 
@@ -27,7 +28,8 @@ def build_output(
     samples: decode.n. Rows come out in input order, the samples of a row one after another."""
     rows = [_row(prompt, completions, sample, samples) for prompt in prompts for sample in range(samples)]
     ours = [
-        pa.array([{"worker": worker, **row}.get(field.name) for row in rows], field.type) for field in OUTPUT_FIELDS
+        pa.array([{"worker": worker, **row}.get(field.name) for row in rows], field.type)
+        for field in output_fields(record=len(schema) > table.num_columns + len(OUTPUT_FIELDS))
     ]
     return pa.Table.from_arrays([*repeated(table, samples).columns, *ours], schema=schema)
 
@@ -45,6 +47,7 @@ def _row(prompt: RowPrompt, completions: Mapping[str, Completion], sample: int, 
     return {
         **named,
         **_measured(answer),
+        **_recorded(answer),
         **(_answered(answer) if answer.error is None else {"error": mend(answer.error)}),
     }
 
@@ -73,6 +76,12 @@ def _measured(answer: Completion) -> dict[str, Any]:
         "decode_seconds": answer.decode_seconds,
         "decision_share": answer.decision_share,
     }
+
+
+def _recorded(answer: Completion) -> dict[str, Any]:
+    """Null where nothing was recorded: the job records nothing, or the request failed before it was decoded."""
+    trace = answer.trace
+    return {} if trace is None else {f"trace_{f.name}": getattr(trace, f.name).numpy() for f in fields(trace)}
 
 
 def repeated(table: pa.Table, times: int) -> pa.Table:

@@ -7,23 +7,30 @@ Exit codes: 0 every row has a result; 1 unexpected failure; 2 the configuration,
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from cluster.config import JobConfig
 from cluster.errors import StoreRefused
 from cluster.stopping import Stopped
+from dllm_core.closed import Config
 from dllm_core.errors import ConfigError, DriftlineError
 from jobs.config_file import read_config_file
 from jobs.help import help_text
-from jobs.settings import job_config
+from jobs.settings import configured
 
 OK, FAILED, WRONG, ROW_ERRORS, STOPPED = range(5)
 RETURNS = (
     "exit code: 0 all rows have a result, 1 failure, 2 wrong configuration or input, 3 some rows have errors, 4 stopped"
 )
+
+SWITCHES = {
+    "plan": "print what would happen; start and write nothing",
+    "allow-errors": "exit with 0 although some rows have errors",
+}
+C = TypeVar("C", bound=Config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +42,29 @@ class Asked:
 
 def parse(words: Sequence[str], program: str, about: str, plan: bool = False) -> Asked:
     """plan: whether the program is about the plan alone."""
+    config, given = read(words, program, about, JobConfig, SWITCHES, RETURNS)
+    return Asked(config, plan or "plan" in given, "allow-errors" in given)
+
+
+def read(
+    words: Sequence[str], program: str, about: str, model: type[C], switches: Mapping[str, str], returns: str
+) -> tuple[C, set[str]]:
+    """The configuration and which of the switches were given. switches: flags without a value, and what they do."""
     if not {"-h", "--help"}.isdisjoint(words):
-        say(help_text(program, about, RETURNS))
+        say(help_text(program, about, returns, model, switches))
         raise SystemExit(OK)
     own = argparse.ArgumentParser(allow_abbrev=False, add_help=False, exit_on_error=False)
     own.add_argument("--config")
-    own.add_argument("--plan", action="store_true", default=plan)
-    own.add_argument("--allow-errors", action="store_true")
+    for switch in switches:
+        own.add_argument(f"--{switch}", dest=switch, action="store_true")
     try:
         asked, rest = own.parse_known_args(words)
     except argparse.ArgumentError as error:
         raise ConfigError(str(error)) from None
     if asked.config is None:
         raise ConfigError(f"no configuration: give --config FILE (see {program} --help)")
-    return Asked(job_config(read_config_file(Path(asked.config)), rest), asked.plan, asked.allow_errors)
+    config = configured(model, read_config_file(Path(asked.config)), rest)
+    return config, {switch for switch in switches if getattr(asked, switch)}
 
 
 def say(text: str, stream: TextIO | None = None) -> None:

@@ -13,21 +13,18 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, Python looks beside it only
 
-from rich.console import Console
-
 from cluster.forecast import forecast
 from cluster.job import Job
 from cluster.prospect import examine
-from cluster.screens import BarScreen, LineScreen, Screen
 from cluster.stopping import StopSwitch
 from cluster.wording import counted
-from cluster.work.session import connect, disconnect
+from cluster.work.session import disconnect
 from jobs.cli import OK, ROW_ERRORS, Asked, guarded, parse, say
 from jobs.outcome import outcome_text
 from jobs.place import placed, submitted
 from jobs.plan import plan_text
+from jobs.ray_start import make_screen, start_ray
 
-ROOT = Path(__file__).resolve().parent.parent
 FIRST = 3  # answers shown at the end
 
 
@@ -60,22 +57,6 @@ def generate(asked: Asked, in_submitted_job: bool) -> int:
         disconnect()
     say(outcome_text(summary, job.first_rows(FIRST), config))
     return ROW_ERRORS if summary.total.errors and not asked.allow_errors else OK
-
-
-def start_ray(in_submitted_job: bool, switch: StopSwitch, workers: str) -> None:
-    """Workers of a submitted job find the packages in its copy of the working directory; others are told where."""
-    say(f"starting Ray, then {workers} at most, which load the model")
-    switch.defer()
-    os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # calls in hand when a job ends fail; nobody is to read of it
-    known = os.environ.get("PYTHONPATH")
-    connect("" if in_submitted_job else os.pathsep.join([str(ROOT), *([known] if known else [])]))
-    switch.install()
-
-
-def make_screen(interval: float) -> Screen:
-    if sys.stdout.isatty():
-        return BarScreen(Console())
-    return LineScreen(interval, say)
 
 
 if __name__ == "__main__":

@@ -1,29 +1,33 @@
 """`--help`: the settings by group, and for each choice of a policy a table of its kinds with their own settings."""
 
-from cluster.config import JobConfig
+from collections.abc import Mapping
+
+from dllm_core.closed import Config
 from jobs.names import Setting, kinds, settings
 
 INDENT = 34
 
 
-def help_text(program: str, about: str, returns: str) -> str:
-    found, choices = list(settings(JobConfig)), kinds(JobConfig)
-    lines = [f"usage: {program} --config FILE [--NAME VALUE ...] [--plan] [--allow-errors]", "", about, ""]
+def help_text(program: str, about: str, returns: str, model: type[Config], switches: Mapping[str, str]) -> str:
+    """switches: flags without a value, and what they do."""
+    found, choices = list(settings(model)), kinds(model)
+    usage = " ".join(f"[--{switch}]" for switch in switches)
+    lines = [f"usage: {program} --config FILE [--NAME VALUE ...] {usage}".rstrip(), "", about, ""]
     lines += [
         _row("--config FILE", "YAML or JSON file with the settings below"),
-        _row("--plan", "print what would happen; start and write nothing"),
-        _row("--allow-errors", "exit with 0 although some rows have errors"),
+        *(_row(f"--{switch}", does) for switch, does in switches.items()),
         "",
         "Settings: in the file by nesting, here by dotted name. A list with commas inside its items is given as JSON,",
         """--input.paths '["a,b.parquet"]'.""",
     ]
     for setting in found:
-        if setting.group and "." not in setting.name:
+        outermost = setting.group and "." not in setting.name
+        if outermost:
             lines += ["", f"{setting.name}:"]
-        elif setting.name in choices and not setting.kind:
+        if setting.name in choices and not setting.kind:
             lines.append(_row(f"--{setting.name}.kind", f"{setting.about}; default {setting.default}"))
             lines += _kind_table(setting.name, found, {name: list(members) for name, members in choices.items()})
-        elif not setting.kind:
+        elif not setting.kind and not outermost:
             lines.append(_row(f"--{setting.name}", _about(setting)))
     return "\n".join([*lines, "", returns])
 

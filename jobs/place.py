@@ -3,9 +3,12 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from cluster.config import JobConfig
+from cluster.train_config import TrainJobConfig
 
+C = TypeVar("C", JobConfig, TrainJobConfig)
 SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray's job manager gives every driver that it starts this variable
 
 
@@ -13,7 +16,7 @@ def submitted(environment: Mapping[str, str]) -> bool:
     return SUBMITTED in environment
 
 
-def placed(config: JobConfig, in_submitted_job: bool) -> JobConfig:
+def placed(config: C, in_submitted_job: bool) -> C:
     """With absolute paths, which workers understand too. Inputs and model of a submitted job are read from its copy."""
     base = Path(config.output.root).expanduser() if in_submitted_job else Path.cwd()
     return config.model_copy(

@@ -6,34 +6,37 @@ it replaces. Environment variables set nothing.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import new_class
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
-from cluster.config import JobConfig
+from dllm_core.closed import Config
 from dllm_core.errors import ConfigError
 from jobs.complaints import Complaints
 
-
-class _Flags(BaseSettings, JobConfig):
-    """JobConfig as pydantic-settings wants to see it, to learn the flags from."""
-
-    model_config = SettingsConfigDict(cli_enforce_required=False)
+C = TypeVar("C", bound=Config)
 
 
-def job_config(file: Mapping[str, Any], flags: Sequence[str]) -> JobConfig:
+def configured(model: type[C], file: Mapping[str, Any], flags: Sequence[str]) -> C:
     """Raises ConfigError with one line for each thing that is wrong."""
-    complaints = Complaints(JobConfig)
-    given = read_flags(flags, complaints)
+    complaints = Complaints(model)
+    given = read_flags(model, flags, complaints)
     merged = overlaid(without_other_kinds(file, given), given)
     try:
-        return JobConfig.model_validate(merged)
+        return model.model_validate(merged)
     except ValidationError as error:
         raise ConfigError("\n".join(complaints.of(error, merged))) from None
 
 
-def read_flags(flags: Sequence[str], complaints: Complaints) -> dict[str, Any]:
+def as_settings(model: type[Config]) -> type[BaseSettings]:
+    """The model as pydantic-settings wants to see it, to learn the flags from."""
+    body = {"model_config": SettingsConfigDict(cli_enforce_required=False), "__module__": __name__}
+    return new_class("_Flags", (BaseSettings, model), exec_body=lambda names: names.update(body))
+
+
+def read_flags(model: type[Config], flags: Sequence[str], complaints: Complaints) -> dict[str, Any]:
     known = {setting.name for setting in complaints.settings}
     wrong, expects_value = [], False
     for word, following in zip(flags, [*flags[1:], ""], strict=False):
@@ -51,7 +54,7 @@ def read_flags(flags: Sequence[str], complaints: Complaints) -> dict[str, Any]:
     if wrong:
         raise ConfigError("\n".join(wrong))
     try:
-        return dict(CliSettingsSource(_Flags, cli_parse_args=list(flags), cli_exit_on_error=False)())
+        return dict(CliSettingsSource(as_settings(model), cli_parse_args=list(flags), cli_exit_on_error=False)())
     except SettingsError as error:
         raise ConfigError(_in_words(str(error), complaints)) from None
 

@@ -10,6 +10,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from examples.tiny.batches import BLOCKS, CANVASES, batches, masked_positions
+from examples.tiny.make_data import HELD_OUT as HELD_OUT_ROWS
+from examples.tiny.make_data import others
 from examples.tiny.problems import FAMILIES, HARD, PRACTICE, held_out, stream
 from tests.conftest import TINY_LLADA
 
@@ -154,3 +156,13 @@ def test_a_batch_masks_only_what_is_to_be_generated_and_weighs_only_what_is_mask
         assert ((weight > 0) == (canvas == mask_id)).all()
         assert (canvas == target)[weight == 0].all()
         assert not (target == mask_id).any()
+
+
+def test_problems_for_controllers_are_new_ones_and_none_is_held_out():
+    kept_out = {example.prompt for example in held_out(HELD_OUT_ROWS)}
+    found = others(300, seed=5)
+    prompts = {example.prompt for example in found}
+    assert len(prompts) == 300
+    assert not prompts & kept_out
+    assert others(300, seed=5) == found
+    assert {example.prompt for example in others(300, seed=6)} != prompts

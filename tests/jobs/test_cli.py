@@ -8,7 +8,7 @@ import pytest
 from cluster.config import JobConfig
 from dllm_core.config import DecodeConfig, EngineConfig
 from dllm_core.errors import ConfigError
-from jobs.cli import parse, say
+from jobs.cli import SWITCHES, parse, say
 from jobs.help import help_text
 from jobs.names import kinds, settings
 
@@ -260,9 +260,8 @@ def test_help_names_every_setting_and_every_kind(capsys):
         parse(["--help"], "jobs/generate.py", "About.")
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    assert shown.strip() == help_text(
-        "jobs/generate.py", "About.", "exit code" + shown.rsplit("exit code", 1)[1].rstrip()
-    )
+    returns = "exit code" + shown.rsplit("exit code", 1)[1].rstrip()
+    assert shown.strip() == help_text("jobs/generate.py", "About.", returns, JobConfig, SWITCHES)
     choices = kinds(JobConfig)
     inner = [name for name in choices if any(name.startswith(f"{other}.") for other in choices)]
     assert inner == ["decode.commit.base"]

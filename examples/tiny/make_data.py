@@ -1,6 +1,7 @@
-"""Write the held-out file, and, if asked, a tokenizer.
+"""Write the held-out file; or, if asked, other problems; or a tokenizer.
 
     python -m examples.tiny.make_data --held-out examples/held_out.parquet
+    python -m examples.tiny.make_data --others out/prompts.parquet --rows 2000 --seed 5
     python -m examples.tiny.make_data --tokenizer /tmp/new-tokenizer
 
 A model is bound to its tokenizer: a new one needs a new training. The one in `examples/tiny-llada` was made by this
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from examples.tiny.problems import held_out, stream
+from examples.tiny.problems import Example, held_out, stream
 
 VOCABULARY = 1024  # byte alphabet, specials, and what the template words and syllables need
 HELD_OUT = 2400
@@ -55,14 +56,18 @@ def train_tokenizer(examples: int = 20_000) -> PreTrainedTokenizerFast:
     return fast
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the held-out file, and, if asked, a tokenizer.")
-    parser.add_argument("--tokenizer", type=Path, help="folder that gets a new tokenizer")
-    parser.add_argument("--held-out", type=Path, default=Path("examples/held_out.parquet"))
-    arguments = parser.parse_args()
-    if arguments.tokenizer is not None:
-        train_tokenizer().save_pretrained(arguments.tokenizer)
-    examples = held_out(HELD_OUT)
+def others(count: int, seed: int) -> list[Example]:
+    """`count` different problems as the model is trained on, none of them held out; to train controllers on."""
+    taken, found = {example.prompt for example in held_out(HELD_OUT)}, dict[str, Example]()
+    for example in stream(seed):
+        if len(found) == count:
+            break
+        if example.prompt not in taken:
+            found.setdefault(example.prompt, example)
+    return list(found.values())
+
+
+def write(file: Path, examples: list[Example]) -> None:
     table = pa.table(
         {
             "id": [f"{e.family}-{i:04d}" for i, e in enumerate(examples)],
@@ -72,8 +77,24 @@ def main() -> None:
             "level": [e.level for e in examples],
         }
     )
-    pq.write_table(table, arguments.held_out, row_group_size=600)  # four groups: shards can start inside the file
-    print(f"{table.num_rows} problems in {arguments.held_out}")
+    pq.write_table(table, file, row_group_size=600)  # several groups: shards can start inside the file
+    print(f"{table.num_rows} problems in {file}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the held-out file; or other problems; or a tokenizer.")
+    parser.add_argument("--tokenizer", type=Path, help="folder that gets a new tokenizer")
+    parser.add_argument("--held-out", type=Path, default=Path("examples/held_out.parquet"))
+    parser.add_argument("--others", type=Path, help="file that gets other problems; the held-out file is left alone")
+    parser.add_argument("--rows", type=int, default=2000, help="how many others")
+    parser.add_argument("--seed", type=int, default=5, help="of the others")
+    arguments = parser.parse_args()
+    if arguments.others is not None:
+        write(arguments.others, others(arguments.rows, arguments.seed))
+        return
+    if arguments.tokenizer is not None:
+        train_tokenizer().save_pretrained(arguments.tokenizer)
+    write(arguments.held_out, held_out(HELD_OUT))
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ class ControllerJob:
 
     def _known_answers(self, connect: Connect, screen: Screen) -> pa.Table:
         self._run(self.reference, "known answers", connect, screen)
-        answers = known_answers(Result(self.root / "reference"), self.reference.plan.schema.names)
+        answers = known_answers(Result(str(self.root / "reference"), self.config.s3), self.reference.plan.schema.names)
         if not len(answers):
             raise PlanError(f"no prompt of {', '.join(self.config.input.paths)} has an answer to learn from")
         return answers
@@ -139,7 +139,7 @@ class ControllerJob:
         return self.config.generating(str(self.root / "rollouts" / name), input, rules[name], record)
 
     def _observations(self, rollout: str) -> pa.Table:
-        result = Result(self.root / "rollouts" / rollout)
+        result = Result(str(self.root / "rollouts" / rollout), self.config.s3)
         prefix = result.config.output.column_prefix
         return observation_rows(result.read(trace_columns(prefix)), rollout, prefix)
 

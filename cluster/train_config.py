@@ -5,6 +5,8 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from cluster.config import ClusterConfig, InputConfig, JobConfig, OutputConfig, RecordConfig
+from cluster.s3.address import is_s3
+from cluster.s3.config import S3Config
 from dllm_core.cache import CacheConfig, NoCacheConfig
 from dllm_core.closed import Config
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
@@ -52,6 +54,16 @@ class TrainJobConfig(Config):
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     rollouts: RolloutsConfig = Field(default_factory=RolloutsConfig)
     controller: TrainingConfig = Field(default_factory=TspdTraining, description="what is trained")
+    s3: S3Config = Field(default_factory=S3Config)
+
+    @model_validator(mode="after")
+    def what_it_writes_is_on_a_file_system(self) -> Self:
+        if is_s3(self.output.path):
+            raise ValueError(
+                f"output.path is {self.output.path}: traces and checkpoints are kept in a folder that every node sees; "
+                "prompts and model may be in an object store"
+            )
+        return self
 
     def generating(
         self, output: str, input: InputConfig, commit: dict[str, object], record: RecordConfig | None = None
@@ -70,4 +82,5 @@ class TrainJobConfig(Config):
             engine=self.engine,
             cluster=self.cluster,
             record=record,
+            s3=self.s3,
         )

@@ -10,7 +10,7 @@ computes in fp64: its sums then come out alike for any number of slots.
 The end of the text, which the authors find beside it, is frontier `eotp`.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -28,7 +28,7 @@ STRICT = 0.9  # least probability where a rule around this one asks for more car
 
 
 class Learn2pd(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("filter", "schedule")
+    rules = ("filter", "schedule")
     needs_fixed_span = True  # the filter's inputs are the places of a block
 
     def __init__(self, config: "Learn2pdConfig", block_length: int) -> None:

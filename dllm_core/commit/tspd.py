@@ -11,7 +11,7 @@ computes in fp64: its sums then come out alike for any number of slots.
 Shapes: K block length, S state of a position per layer.
 """
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -29,7 +29,7 @@ STRICT = 0.9  # least gate where a rule around this one asks for more care (ours
 
 
 class Tspd(CommitPolicy):
-    rules: ClassVar[tuple[str, ...]] = ("tspd",)
+    rules = ("tspd",)
     needs_fixed_span = True  # states are of one block
 
     def __init__(self, config: "TspdConfig", block_length: int) -> None:

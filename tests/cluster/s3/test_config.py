@@ -3,11 +3,12 @@
 import pytest
 from pydantic import ValidationError
 
+from cluster.config import JobConfig
 from cluster.errors import PlanError
 from cluster.s3.address import Address, is_s3, parse
 from cluster.s3.config import S3Config
 from dllm_core.errors import ConfigError
-from jobs.settings import job_config
+from jobs.settings import configured
 
 
 def test_an_address_is_a_bucket_and_a_key_as_it_stands():
@@ -28,7 +29,7 @@ def test_an_endpoint_is_an_address(url):
 
 def test_a_password_in_an_endpoint_is_refused_and_not_repeated():
     with pytest.raises(ConfigError, match=r"s3\.endpoint_url: holds a user or a password") as caught:
-        job_config({"s3": {"endpoint_url": "https://me:hunter2@store"}}, [])
+        configured(JobConfig, {"s3": {"endpoint_url": "https://me:hunter2@store"}}, [])
     assert "hunter2" not in str(caught.value)
 
 
@@ -39,7 +40,7 @@ def test_there_is_no_setting_for_a_secret_and_none_is_repeated():
         ({}, ["--s3.secret_access_key=hunter2"]),
     ):
         with pytest.raises(ConfigError, match="no such setting") as caught:
-            job_config(file, flags)
+            configured(JobConfig, file, flags)
         assert "hunter2" not in str(caught.value)
 
 

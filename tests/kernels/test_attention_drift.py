@@ -141,6 +141,15 @@ def test_in_the_kernel_what_looks_where_it_looked_has_no_drift_and_a_vanishing_w
     assert torch.equal(attention_drift_triton(q, k, RUNS, before, at, block_keys=4), torch.zeros(9).double())
 
 
+def test_in_the_kernel_a_row_that_sees_nothing_is_nan():
+    q, k, before, at = case(torch.float32)
+    keys = some_keys(9, 12)
+    keys[6] = False
+    assert attention_drift_triton(q, k, RUNS, before, at, keys, block_keys=4).isnan().nonzero().tolist() == [[6]]
+    assert before[at[6], :, :4].isnan().all()
+    assert (before[at[6], :, 4:] == LEAST).all()
+
+
 def test_in_the_kernel_nan_stays_in_its_row_and_poison_is_overwritten():
     q, k, before, at = case(torch.float32)
     want = attention_drift_triton(q, k, RUNS, before.clone(), at, block_keys=4)

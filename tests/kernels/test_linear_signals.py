@@ -65,6 +65,9 @@ def test_equal_logits_give_the_lowest_id():
     assert got.token.tolist() == [37]
     assert got.margin is not None
     assert got.margin.tolist() == [0.0]
+    weight[:], weight[70] = -0.25, -0.0625  # all below 0
+    got, want = (way(h, weight, blocked, margin=True) for way in (linear_signals_triton, linear_signals_reference))
+    torch.testing.assert_close(got.margin, want.margin)
 
 
 def test_what_the_kernel_cannot_take_is_named():

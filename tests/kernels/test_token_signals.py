@@ -104,7 +104,7 @@ def test_the_kernel_draws_what_the_twin_draws(rows, vocab, parts, dtype):
 def test_many_draws_come_out_alike():
     logits, draw = logits_of(120, 64, torch.float32), draw_of(120, temperature=4.0)
     got, want = token_signals_triton(logits, draw, parts=1), token_signals_torch(logits, draw)
-    assert torch.equal(got.token, want.token)  # a temperature that is off by a hundredth turns some
+    assert torch.equal(got.token, want.token)  # a temperature that is off by a tenth turns some
 
 
 def test_a_nucleus_is_drawn_from_beside_rows_without_one():

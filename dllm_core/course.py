@@ -50,8 +50,8 @@ class Courses:
         self.swings = self.swings.masked_fill(gone[..., None], False)
 
     def observe(self, y: Tensor, token: Tensor, seen: Tensor) -> None:
-        """A step has passed. y [B, K] fp64 and candidate token [B, K] of the places in seen [B, K] bool; all of y is
-        finite.
+        """A step has passed: y [B, K] fp64 and candidate token [B, K] of the places in seen [B, K] bool; elsewhere both
+        may be anything.
         """
         known, ahead = self.run > 0, predicted(self.trend, self.noise)
         innovation = torch.where(known, y - ahead.level, 0.0)

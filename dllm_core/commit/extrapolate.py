@@ -57,7 +57,7 @@ class Extrapolate(CommitPolicy):
         swinging = self.on_canvas(self.courses.swinging, canvas) & likeliest
         chosen = chosen & (self.base.choose_strictly(canvas, signals) | ~swinging)
         counted = canvas.open & ~(chosen & signals.read) if self.config.coverage_after_base else canvas.open
-        early = self.on_canvas(self.early(counted, canvas, signals), canvas) & likeliest & ~chosen
+        early = self.on_canvas(self.early(counted, canvas, signals), canvas) & canvas.open & likeliest & ~chosen
         first = torch.zeros_like(canvas.token) if rule is None else rule
         self.rule = torch.where(early, len(self.base.rules), first)
         return chosen | early
@@ -69,22 +69,24 @@ class Extrapolate(CommitPolicy):
         """Take in what was read of the block."""
         self.courses.forget((canvas.step == 0)[:, None].expand(-1, self.block_length))
         seen = self.in_block(canvas.open & signals.read, canvas)
-        c = torch.where(seen, self.in_block(signals.confidence, canvas).double(), 0.5)
+        c = self.in_block(signals.confidence, canvas).double()
         y = c.clamp(CLIP, 1 - CLIP).logit() if self.config.space == "logit" else c
         self.courses.observe(y, self.in_block(signals.token, canvas), seen)
 
     def early(self, counted: Tensor, canvas: Canvas, signals: Signals) -> Tensor:
-        """[B, K] places that are fixed before their time; counted [B, T] are the holes in front of a place."""
+        """[B, K] places that are fixed before their time, if they are open; counted [B, T] are the holes by which
+        coverage is measured.
+        """
         config, courses = self.config, self.courses
         c = self.in_block(signals.confidence, canvas)
-        fixed = self.in_block(~counted, canvas).long()
-        kappa = torch.where(self.column == 0, 1.0, (fixed.cumsum(1) - fixed).double() / self.column)  # [B, K]
+        fixed = self.in_block(~counted, canvas).cumsum(1)  # [B, K] left of a hole, which does not count itself
+        kappa = torch.where(self.column == 0, 1.0, fixed.double() / self.column)
         rising = courses.trend.velocity > 0  # never at a first observation, or the first of another candidate
         soon = rising & (c >= config.c_floor) & self.will_be_sure(kappa)
         if config.stall_release:
             still = (courses.trend.velocity.abs() < config.stall_velocity) & (courses.run >= config.stall_run)
             soon = soon | (still & (kappa == 1) & (c >= config.stall_floor))
-        return soon & (courses.wait == 0) & self.in_block(canvas.open & signals.read, canvas)
+        return soon & (courses.wait == 0)
 
     def will_be_sure(self, kappa: Tensor) -> Tensor:
         """[B, K] bool: so the lower bound says, for a step ahead that coverage kappa [B, K] and variance allow."""
@@ -98,10 +100,8 @@ class Extrapolate(CommitPolicy):
         return bound.amax(-1) >= config.bar
 
     def in_block(self, plane: Tensor, canvas: Canvas) -> Tensor:
-        """[B, T] -> [B, K]: the positions of the block; beyond its end False, or whatever else."""
-        position = canvas.start[:, None] + self.column
-        found = plane.gather(1, position.clamp(0, plane.shape[1] - 1))
-        return found & (position < canvas.stop[:, None]) if plane.dtype == torch.bool else found
+        """[B, T] -> [B, K]: the positions of the block; beyond its end whatever, which is never looked at."""
+        return plane.gather(1, (canvas.start[:, None] + self.column).clamp(0, plane.shape[1] - 1))
 
     def on_canvas(self, places: Tensor, canvas: Canvas) -> Tensor:
         """[B, K] bool -> [B, T], False outside the block."""

@@ -105,7 +105,8 @@ def says(canvas: Canvas, confidence: list[list[float]], token: list[list[int]] |
 
 
 def named(policy: Extrapolate, chosen: Tensor) -> dict[int, str]:
-    return {p: policy.rules[int(policy.rule[0, p])] for p in chosen[0].nonzero()[:, 0].tolist()}
+    rule = torch.zeros_like(chosen).long() if policy.rule is None else policy.rule  # None: all by the first
+    return {p: policy.rules[int(rule[0, p])] for p in chosen[0].nonzero()[:, 0].tolist()}
 
 
 def play(policy: Extrapolate, *steps: list[float], canvas: Canvas | None = None, token=None) -> list[dict[int, str]]:
@@ -210,6 +211,7 @@ def test_how_far_a_position_looks_ahead_depends_on_what_is_fixed_left_of_it_in_t
     assert not behind([], coverage=0.0)
     assert behind([], coverage=0.0, z=0.75)
     assert behind([0], coverage=0.0, horizon=3)  # 1 + floor(2 x 0.5) = 2
+    assert not behind([0], coverage=0.25, horizon=3)  # 1 + floor(2 / 3) = 1
     assert behind([0, 1], coverage=1.0)
     assert not behind([0], coverage=1.0, z=0.0)
 
@@ -223,6 +225,11 @@ def test_what_the_base_fixes_in_the_same_forward_counts_as_fixed_only_if_so_aske
 def test_only_open_positions_of_the_block_are_extrapolated():
     rises = [c * WIDTH for c in UP]
     eager = {"coverage": 0.0, "z": 0.0, "coverage_after_base": True}
+    policy, canvas = policy_of(**eager), canvas_of()
+    canvas.token[0, 1] = 7
+    play(policy, *rises, canvas=canvas)
+    chosen = policy.choose(canvas, says(canvas, [[0.89] * WIDTH]))  # as it is, before the engine looks
+    assert chosen[0].nonzero()[:, 0].tolist() == [0, 2, 3]
     assert play(policy_of(**eager), *rises)[-1] == dict.fromkeys(range(BLOCK), "extrapolated")
     canvas = canvas_of()
     canvas.start, canvas.stop, canvas.token[0, 5] = torch.tensor([4]), torch.tensor([7]), 7
@@ -259,6 +266,12 @@ def test_what_stands_still_below_tau_is_fixed_in_the_end_if_so_asked():
     assert play(policy_of(**stall, swings=9), *swings)[-1] == {0: "extrapolated"}
 
 
+def test_a_confidence_of_one_or_zero_has_a_logit_too():
+    policy = policy_of(base={"kind": "factor", "f": 1e-9})
+    play(policy, [1.0, 0.0], [1.0, 0.0])
+    assert policy.courses.trend.level[0, :2].tolist() == pytest.approx([logit(1 - 1e-4), logit(1e-4)])
+
+
 # --- swinging ---
 
 
@@ -284,6 +297,12 @@ FLIPS = [[5], [6], [5]]  # swings from the third observation on
 def test_where_candidates_change_the_base_is_stricter(base, c, fixed):
     assert (0 in play(policy_of(base=base), [0.1], [0.1], [c], token=FLIPS)[-1]) == fixed
     assert 0 in play(policy_of(base=base), [0.1], [0.1], [c])[-1]  # the same candidate all the time
+
+
+@pytest.mark.parametrize("off", [{"horizon": 0}, {"coverage": 1.1}])
+def test_switched_off_it_is_nowhere_stricter_and_the_rules_are_the_bases(off):
+    assert play(policy_of(**off), [0.1], [0.1], [0.92], token=FLIPS)[-1] == {0: "threshold"}
+    assert play(policy_of(base={"kind": "local_leap"}, **off), [0.8, 0.95])[-1] == {0: "leap", 1: "anchor"}
 
 
 def test_klass_is_stricter_too():

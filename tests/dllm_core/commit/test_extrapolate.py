@@ -226,8 +226,8 @@ def test_only_open_positions_of_the_block_are_extrapolated():
     rises = [c * WIDTH for c in UP]
     eager = {"coverage": 0.0, "z": 0.0, "coverage_after_base": True}
     policy, canvas = policy_of(**eager), canvas_of()
-    canvas.token[0, 1] = 7
     play(policy, *rises, canvas=canvas)
+    canvas.token[0, 1] = 7
     chosen = policy.choose(canvas, says(canvas, [[0.89] * WIDTH]))  # as it is, before the engine looks
     assert chosen[0].nonzero()[:, 0].tolist() == [0, 2, 3]
     assert play(policy_of(**eager), *rises)[-1] == dict.fromkeys(range(BLOCK), "extrapolated")
@@ -303,6 +303,11 @@ def test_where_candidates_change_the_base_is_stricter(base, c, fixed):
 def test_switched_off_it_is_nowhere_stricter_and_the_rules_are_the_bases(off):
     assert play(policy_of(**off), [0.1], [0.1], [0.92], token=FLIPS)[-1] == {0: "threshold"}
     assert play(policy_of(base={"kind": "local_leap"}, **off), [0.8, 0.95])[-1] == {0: "leap", 1: "anchor"}
+
+
+def test_what_is_right_of_the_block_does_not_swing():
+    steps, tokens = [[0.1] * 3, [0.1] * 3, [0.1] * 3 + [0.92] * 3], [[5] * 4, [5] * 3 + [6], [5] * 4]
+    assert play(policy_of(base={"kind": "polestar"}), *steps, token=tokens)[-1] == {4: "suffix", 5: "suffix"}
 
 
 def test_klass_is_stricter_too():

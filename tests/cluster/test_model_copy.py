@@ -93,8 +93,11 @@ def test_a_copy_that_broke_off_is_gone_on_with(store, config, weights, impatient
 
 def test_another_version_is_another_copy_and_another_fingerprint(store, config, weights):
     first, before = with_local_model(config).model.path, make_fingerprint(config, [])
-    store.put("models/small/generation_config.json", b'{"eos_token_id": 3}')
-    assert with_local_model(config).model.path != first
+    template = (weights / "chat_template.jinja").read_bytes()
+    store.put("models/small/chat_template.jinja", template[::-1])  # as long as before
+    second = Path(with_local_model(config).model.path)
+    assert str(second) != first
+    assert (second / "chat_template.jinja").read_bytes() == template[::-1]
     assert make_fingerprint(config, [])["model"] != before["model"]
 
 

@@ -91,7 +91,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(store, bucket, 
     seen = stored(bucket, "a")
     store.proxy.fault("slow", 2, "GET", "/a")
     assert bucket.get("a", 0, 4, seen.etag) == b"data"
-    assert store.proxy.count("GET", "/a") == 3
+    assert store.proxy.count("GET", "/a") >= 3
 
 
 def test_what_came_before_an_answer_broke_off_is_not_asked_for_again(store, bucket):

@@ -72,6 +72,7 @@ def test_a_listing_names_what_lies_directly_in_a_folder(store, storage):
 def test_a_whole_bucket_can_be_the_place(store):
     storage = S3Storage(f"s3://{store.bucket}", store.config)
     put(storage, "a/b", b"x")
+    assert store.names() == ["a/b"]
     assert (storage.list(), storage.list("a"), storage.place) == (["a/"], ["a/b"], f"s3://{store.bucket}")
 
 

@@ -46,7 +46,7 @@ class Bin:
 
 def gauge(scores: Tensor, ways: Trajectories, delta: float) -> Gauge:
     """scores [M, N] of these trajectories."""
-    above = ways.mask & (scores > delta)  # [M, N]
+    above = scores > delta  # [M, N]
     looked = ways.mask & (above.cumsum(1) - above.long() == 0)
     first = above & looked
     wrong = first & ~ways.right

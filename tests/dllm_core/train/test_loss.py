@@ -25,6 +25,11 @@ def test_a_gate_that_fixes_what_is_wrong_pays_once_and_then_waits_for_nothing():
     assert loss.item() == pytest.approx((2 * bce(2, 0) + bce(-1, 1)) / 2 + 0.5)
 
 
+def test_a_position_is_fixed_once():
+    loss = gate_loss(trajectory(2.0, 3.0), truth(0, 0), truth(1, 1), 2.0, 0.5, 0.05)
+    assert loss.item() == pytest.approx((2 * bce(2, 0) + 2 * bce(3, 0)) / 2 + 0.5)
+
+
 def test_a_gate_that_waits_pays_for_each_observation_that_was_right():
     loss = gate_loss(trajectory(-1.0, -2.0, 3.0), truth(1, 1, 1), truth(1, 1, 1), 2.0, 0.5, 0.05)
     assert loss.item() == pytest.approx((bce(-1, 1) + bce(-2, 1) + bce(3, 1)) / 3 + 2 * 0.05)

@@ -1,5 +1,6 @@
 """From columns to trajectories and steps of blocks."""
 
+import pytest
 import torch
 
 from dllm_core.controller.card import ControllerCard
@@ -44,6 +45,11 @@ def test_the_order_of_rows_does_not_matter():
     mixed = torch.tensor([4, 2, 0, 3, 1])
     moved = Observations(*(getattr(TABLE, name)[mixed] for name in Observations.__slots__))
     assert torch.equal(Trajectories.of(moved, "plain").confidence, Trajectories.of(TABLE, "plain").confidence)
+
+
+def test_blocks_of_two_requests_are_kept_apart():
+    table = seen([(0, 1, 0, 0, 1, 1, 0.5, 1.0, 1, 1), (1, 0, 0, 0, 1, 1, 0.7, 1.0, 1, 1)])
+    assert Trajectories.of(table, "plain").confidence.flatten().tolist() == pytest.approx([0.5, 0.7])
 
 
 def test_a_table_without_observations_has_no_trajectories():

@@ -10,7 +10,7 @@ from dllm_core.controller import folder
 from dllm_core.errors import ConfigError
 from dllm_core.models.base import ModelShape
 from dllm_core.train.examples import examples_of
-from dllm_core.train.fit import cosine, first_network, fit, merit_of, shuffled
+from dllm_core.train.fit import cosine, first_network, fit, measured, merit_of, shuffled
 from dllm_core.train.observations import Observations
 from dllm_core.train.settings import Learn2pdTraining, TspdTraining
 from dllm_core.train.trained import train
@@ -84,6 +84,18 @@ def test_a_training_that_was_killed_ends_as_if_it_had_not_been(kind, tmp_path):
     again, _ = fit(card, data, validation, training, tmp_path / "state.safetensors", told)
     assert len(epochs) == 6  # all done: nothing is trained
     assert torch.equal(weights(again), weights(whole))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_network_of_the_best_epoch_is_given_and_not_the_last(kind, tmp_path):
+    wild = KINDS[kind].model_copy(update={"epochs": 4, "learning_rate": 1.0, "false_fixes": 0.05})
+    card = wild.card(SHAPE, 4)
+    data, validation = (examples_of(made_up(40, seed), card, wild) for seed in (1, 2))
+    network, reached = fit(card, data, validation, wild, tmp_path / "state.safetensors")
+    assert reached.best_epoch < 4  # so fast that it gets worse
+    assert merit_of(measured(network, validation, 0.05), 0.05) == reached.best
+    first, _ = fit(card, data, validation, wild, tmp_path / "state.safetensors")
+    assert torch.equal(weights(first), weights(network))
 
 
 def test_a_state_of_another_training_is_refused(tmp_path):

@@ -57,6 +57,7 @@ class Engine:
             config.frontier.build(config.block_length),
         )
         cache = self.method.cache
+        cache.refuse_unfit(model.shape)
         self.store = LayerStore(
             model.shape, self.cells, dtype, device, cache.keeps_hidden, cache.keeps_plain_keys, cache.keeps_updates
         )

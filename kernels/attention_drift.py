@@ -2,7 +2,7 @@
 
     a = softmax(q k^T / sqrt d);   drift_n = max(0, mean over heads of sum_j a (log a - log a_before)),   a >= 1e-12
 
-Logarithms are kept, not weights: then a step takes one exponential per weight and no logarithm. They are fp32; all else
+Logarithms are kept, not weights: then no step takes the logarithm of a weight. They are fp32; all else
 is fp32 at least, and drift is summed in fp64, so that the padding of a wider neighbour does not show.
 `cosine` is 1 - cos(a, a_before) in place of the divergence, for comparison.
 

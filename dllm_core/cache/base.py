@@ -40,6 +40,10 @@ class CachePolicy(ABC):
         """Allocate state for this canvas; a second call starts afresh."""
         return
 
+    def refuse_unfit(self, shape: ModelShape) -> None:
+        """Raises ConfigError where a model of this shape cannot be decoded with these settings."""
+        return
+
     def kept(self, shape: ModelShape, dtype: torch.dtype, slots: int, width: int) -> int:
         """Bytes of state on the device for so many slots of so many positions, where it is more than a few planes."""
         return 0

@@ -20,6 +20,7 @@ from torch import Tensor
 from dllm_core.cache.base import CachePolicy
 from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
+from dllm_core.errors import ConfigError
 from dllm_core.models.base import ModelShape
 from dllm_core.neighbourhood import Neighbourhood
 from dllm_core.rows import Rows
@@ -30,6 +31,7 @@ from dllm_core.window import HiddenWindow, WindowKind, hidden_window
 from kernels.attention_drift import Measure
 from kernels.cluster import segment_add, spherical_kmeans
 from kernels.noise import uniform
+from kernels.nvfp4 import BLOCK
 
 EQUAL = 2.0**-24  # nats; drifts nearer than this count as equal
 
@@ -53,13 +55,20 @@ class PolestarCache(CachePolicy):
         self.log_proxy = canvas.temperature.new_zeros(shape.layers, slots * clusters, shape.heads, width)
         self.window: HiddenWindow | None = None  # made by the first forward, which knows the dtype
         self.mean = self.log_proxy  # [L, B, C, D]; the same
-        self.side = SideStream(canvas.token.device)  # clusters are wanted a step later
+        self.side = SideStream(canvas.token.device)  # clusters are wanted a step later, not by the layers that follow
         self.clustered = [self.side.mark()] * shape.layers
 
     def windows(self, shape: ModelShape, slots: int, dtype: torch.dtype, device: torch.device | str) -> HiddenWindow:
         places = self.before + self.after
         sizes = shape.layers, slots, places, self.config.clusters, shape.hidden
         return hidden_window(self.config.store, *sizes, dtype, device)
+
+    def refuse_unfit(self, shape: ModelShape) -> None:
+        if self.config.store != "dense" and shape.hidden % BLOCK:
+            raise ConfigError(
+                f"decode.cache.store {self.config.store!r} packs rows in blocks of {BLOCK} numbers, and rows of the "
+                f"model have {shape.hidden}; use 'dense'"
+            )
 
     def kept(self, shape: ModelShape, dtype: torch.dtype, slots: int, width: int) -> int:
         means = shape.layers * slots * self.config.clusters * shape.hidden
@@ -72,6 +81,8 @@ class PolestarCache(CachePolicy):
 
     def plan(self, canvas: Canvas) -> Tensor:
         config, start = self.config, canvas.start[:, None]
+        for mark in self.clustered:  # what the side stream still reads is replaced from here on
+            self.side.wait(mark)
         self.moved = canvas.live & (canvas.step == 0)  # [B]
         due = (self.latest > config.burst) | (self.decoded > config.tau_upd)
         self.updating = canvas.live & ~self.moved & due
@@ -102,7 +113,6 @@ class PolestarCache(CachePolicy):
             self.mean = x.new_zeros(layers, slots, self.config.clusters, self.shape.hidden, dtype=wide)
         if i == 0:
             self.window.begin_step()
-        self.side.wait(self.clustered[i])
         place = self.around.place(rows.slot, rows.position)  # [N]
         label = torch.where(place >= 0, self.label[i, rows.slot, place.clamp_min(0)], -1)
         n = ((label >= 0) & ~self.moved[rows.slot]).nonzero()[:, 0]
@@ -181,7 +191,7 @@ class PolestarCache(CachePolicy):
         cluster = torch.arange(config.clusters, device=drift.device)
         if config.choose == "random":
             drift = uniform(tap.canvas.seed[slots, None], tap.canvas.age[slots, None], i, cluster).double()
-        label = self.label[i, slots]  # [S, W]
+        label = torch.where(self.around.part[slots] >= 0, self.label[i, slots], -1)  # [S, W]; what was cut off is none
         empty = ~(label[..., None] == cluster).any(1)  # [S, C]
         order = (drift / EQUAL).round().masked_fill(empty, float("-inf")).argsort(dim=1, descending=True, stable=True)
         rank = order.argsort(1).gather(1, label.clamp_min(0))  # [S, W] 0 = of the cluster that drifted most

@@ -1,6 +1,6 @@
 """Polestar-Cache: its limits in the engine, and its steps against a slow reading of the paper for one slot."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -12,6 +12,7 @@ from dllm_core.canvas import Canvas
 from dllm_core.commit.threshold import Threshold
 from dllm_core.config import DecodeConfig
 from dllm_core.decode import with_readers
+from dllm_core.errors import ConfigError
 from dllm_core.forward import forward
 from dllm_core.models.llada import Llada
 from dllm_core.neighbourhood import Neighbourhood
@@ -368,3 +369,26 @@ def test_places_around_a_span_and_what_is_nearest():
 def test_nothing_around_the_block_is_the_dual_cache_and_refused():
     with pytest.raises(ValueError, match="cache 'dual'"):
         PolestarCacheConfig(blocks_before=0, blocks_after=0)
+
+
+def test_a_model_whose_rows_do_not_fill_the_blocks_of_a_packed_store_is_refused_before_it_decodes():
+    shape = replace(tiny_model().shape, hidden=40)
+    PolestarCacheConfig().build(BLOCK).refuse_unfit(shape)
+    for store in ("nvfp4", "nvfp4_offload"):
+        with pytest.raises(ConfigError, match=rf"store '{store}' packs rows in blocks of 16 .* have 40; use 'dense'"):
+            PolestarCacheConfig(store=store).build(BLOCK).refuse_unfit(shape)
+
+
+def test_a_cluster_that_was_cut_off_with_the_end_of_the_answer_is_chosen_no_more():
+    """All that lies right of the block is cut off; as many clusters as are left on the left are asked for."""
+    bench = Bench.of(clusters=CLUSTERS, refreshed=1, refreshed_last=1, choose="random")
+    bench.forward()
+    left = int((bench.cache.label[0, 0] >= 0)[: 2 * BLOCK].sum())
+    assert left > 0
+    bench.write({7: 11, 9: 4}, {5: 3})
+    bench.canvas.end = bench.canvas.stop.clone()
+    for age in range(6):  # random clusters, drawn anew by age
+        bench.canvas.age = torch.tensor([age, age])
+        bench.cache.latest = torch.tensor([2, 0])
+        bench.forward()
+        assert all(len(layer[0]) > BLOCK for layer in bench.rows)

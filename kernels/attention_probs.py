@@ -23,7 +23,7 @@ from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl, wide
 from kernels.ragged_attention import Run, scores, tile_table
 
 WEIGHT_BYTES = 64 * 2**20  # fp32 weights of all heads that are held at once; bounds memory, not results
-BLOCK_ROWS, BLOCK_KEYS = 64, 64  # not measured yet
+TILE, TILE_FP32 = 64, 32  # rows and keys, not measured yet; fp32 products go without tensor cores and spill from 64 on
 EACH, MEAN, RECEIVED = 0, 1, 2  # what the second kernel keeps
 
 
@@ -118,13 +118,13 @@ def attention_probs_triton(
     reach: Tensor,
     width: int,
     keys: Tensor | None = None,
-    block_keys: int = BLOCK_KEYS,
+    block_keys: int | None = None,
 ) -> Tensor:
     """As `attention_probs`: each row is a tile of its own, made on the device."""
     out = torch.empty(*q.shape[:2], width, device=q.device)
     start = torch.arange(len(q), device=q.device)
     tiles = torch.stack([start, start + 1, first, reach], 1).to(torch.int32)
-    _keep(EACH, q, k, tiles, width, keys, out, 16, block_keys)
+    _keep(EACH, q, k, tiles, width, keys, out, 16, block_keys or _tile(q))
     return out
 
 
@@ -134,14 +134,15 @@ def mean_attention_triton(
     runs: list[Run],
     width: int,
     keys: Tensor | None = None,
-    block_rows: int = BLOCK_ROWS,
-    block_keys: int = BLOCK_KEYS,
+    block_rows: int | None = None,
+    block_keys: int | None = None,
 ) -> Tensor:
     """As `mean_attention`; here rows of one run may differ in `keys`."""
     out = torch.empty(len(q), width, device=q.device)
+    block_rows = block_rows or _tile(q)
     if runs:
         tiles = tile_table(tuple(runs), block_rows, q.device)
-        _keep(MEAN, q, k, tiles, width, keys, out, block_rows, block_keys)
+        _keep(MEAN, q, k, tiles, width, keys, out, block_rows, block_keys or _tile(q))
     return out
 
 
@@ -150,17 +151,18 @@ def attention_received_triton(
     k: Tensor,
     runs: list[Run],
     keys: Tensor | None = None,
-    block_rows: int = BLOCK_ROWS,
-    block_keys: int = BLOCK_KEYS,
+    block_rows: int | None = None,
+    block_keys: int | None = None,
 ) -> Tensor:
     """As `attention_received`. Tiles are summed over in their order: one program at a time adds to a slot's cells."""
     received = torch.zeros(k.shape[0], device=q.device)
     if not runs:
         return received
+    block_rows = block_rows or _tile(q)
     tiles = tile_table(tuple(runs), block_rows, q.device)
     longest = max(reach for *_, reach in runs)
     part = torch.empty(len(tiles), longest, device=q.device)
-    _keep(RECEIVED, q, k, tiles, longest, keys, part, block_rows, block_keys)
+    _keep(RECEIVED, q, k, tiles, longest, keys, part, block_rows, block_keys or _tile(q))
     groups: list[list[int]] = []  # neighbouring tiles of one slot: first tile, one past the last, first cell, reach
     at = 0
     for start, stop, first, reach in runs:
@@ -176,6 +178,10 @@ def attention_received_triton(
             part, received, table, longest, BLOCK=128, num_warps=4, enable_fp_fusion=True
         )
     return received
+
+
+def _tile(q: Tensor) -> int:
+    return TILE_FP32 if q.dtype == torch.float32 else TILE
 
 
 def _keep(

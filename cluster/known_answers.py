@@ -20,11 +20,12 @@ ROLLOUTS = ("oracle", "threshold", "student")
 def rollout_of(request_id: str, shares: RolloutsConfig) -> str:
     """Which roll-out decodes this prompt; its id and the shares decide."""
     at, place = share_of(request_id, "rollout"), 0.0
-    for name in ROLLOUTS[:-1]:
+    names = [name for name in ROLLOUTS if getattr(shares, name) > 0]
+    for name in names[:-1]:
         place += getattr(shares, name)
         if at < place:
             return name
-    return ROLLOUTS[-1] if shares.student > 0 else "threshold" if shares.threshold > 0 else "oracle"
+    return names[-1]
 
 
 def known_answers(result: Result, columns: Sequence[str]) -> pa.Table:

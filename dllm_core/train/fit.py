@@ -57,8 +57,7 @@ def fit(
     for epoch in range(progress.epochs, training.epochs):
         total = 0.0
         for number, picked in enumerate(shuffled(len(train), training.seed, epoch).split(training.batch)):
-            step = epoch * batches + number
-            rate = cosine(step / (training.epochs * batches)) * training.learning_rate
+            rate = training.learning_rate * cosine((epoch + number / batches) / training.epochs)
             total += len(picked) * descend(network, optimiser, train, picked, rate, training.clip)
         chosen = measured(network, validation, training.false_fixes)
         progress.epochs = epoch + 1

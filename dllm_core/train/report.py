@@ -42,7 +42,7 @@ def card_text(
         f"{', '.join(card.features)}. For a vocabulary of {card.vocab_size:,} and blocks of {card.block_length}.",
         "",
         f"A position is fixed where its score is above delta = {card.delta:g}: the smallest delta whose false fixes "
-        f"on the validation prompts are at most {training.false_fixes:.1%}"
+        f"on the validation prompts are at most {training.false_fixes:.2%}"
         + ("." if kept else f" would be; none is, and this one has the fewest ({findings.chosen.false_fixes:.1%})."),
         "",
         "## Trained on",

@@ -46,6 +46,7 @@ def test_help_names_every_setting_and_switch(capsys):
         train_controller.main(["--help"])
     shown = capsys.readouterr().out
     assert "[--plan] [--fit-ce]" in shown
+    assert "write ce.json" in shown
     assert "--allow-errors" not in shown
     told = [setting for setting in settings(TrainJobConfig) if f"--{setting.name}" not in shown and not setting.group]
     assert told == []

@@ -9,6 +9,7 @@ import torch
 from dllm_core.controller import folder
 from dllm_core.errors import ConfigError
 from dllm_core.models.base import ModelShape
+from dllm_core.train import fit as fitting
 from dllm_core.train.examples import examples_of
 from dllm_core.train.fit import cosine, first_network, fit, measured, merit_of, shuffled
 from dllm_core.train.observations import Observations
@@ -57,6 +58,21 @@ def test_the_seed_decides_the_weights(kind, tmp_path):
     other, _ = fit(card, data, validation, training.model_copy(update={"seed": 1}), tmp_path / "3.safetensors")
     assert torch.equal(weights(one), weights(two))
     assert not torch.equal(weights(one), weights(other))
+
+
+def test_the_rate_falls_over_all_steps_of_all_epochs(tmp_path, monkeypatch):
+    training, card, data, validation = prepared("learn2pd")  # 120 steps of blocks in batches of 16
+    rates, descend = [], fitting.descend
+
+    def noted(network, optimiser, train, picked, rate, clip):
+        rates.append(rate)
+        return descend(network, optimiser, train, picked, rate, clip)
+
+    monkeypatch.setattr(fitting, "descend", noted)
+    fit(card, data, validation, training, tmp_path / "state.safetensors")
+    assert len(rates) == 6 * 8
+    assert rates == sorted(rates, reverse=True)
+    assert rates[::24] == pytest.approx([0.03, 0.015])
 
 
 class Killed(BaseException):

@@ -112,7 +112,9 @@ class _Handler(BaseHTTPRequestHandler):
             if kind == "lost":
                 self.hang_up()
             else:
-                seen.sent = self.answer(status, headers, answer, len(answer) // 2 if kind == "cut" else len(answer))
+                # noted before it goes out: a client that has read all looks at once
+                seen.sent = len(answer) // 2 if kind == "cut" else len(answer)
+                self.answer(status, headers, answer, seen.sent)
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = forward
 
@@ -125,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             behind.close()
 
-    def answer(self, status: int, headers: list[tuple[str, str]], body: bytes, part: int) -> int:
+    def answer(self, status: int, headers: list[tuple[str, str]], body: bytes, part: int) -> None:
         self.send_response_only(status)
         for name, value in headers:
             if name.lower() not in {"transfer-encoding", "connection", "content-length"}:
@@ -136,7 +138,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body[:part])
         self.close_connection |= part < len(body)
-        return part
 
     def refuse(self, status: str, code: str, *more: str) -> None:
         told = "".join(f"<{name}>{value}</{name}>" for name, _, value in (each.partition("=") for each in more))

@@ -3,10 +3,11 @@
     python -m benchmarks.methods --caches none dual entropy elastic+sliding --commits threshold --rows 2400
 
 Each line is one cache x commit, all rows, in this one run; blocks of 32 where no other frontier is named. Beside
-accuracy stands its difference to the first cache of the list under the same commit rule, in points, and beside tokens
-per forward (TPF) that of the forwards per request: the mean of the paired differences and its 95 % interval (normal
-approximation). Beside positions/token stands their share of the first cache's. tokens/s is one run, not a median:
-benchmarks.engine measures speed.
+accuracy stands its difference to the first line of its table, in points, and beside tokens per forward (TPF) that of
+the forwards per request: the mean of the paired differences and its 95 % interval (normal approximation). Beside
+positions/token stands their share of the first line's. A table holds all caches under one commit rule, or by
+`--table-of commits` all commit rules with one cache. tokens/s is one run, not a median: benchmarks.engine measures
+speed.
 """
 
 import argparse
@@ -70,12 +71,12 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> str:
 
 
 def compare(methods: dict[str, DecodeConfig], settings: argparse.Namespace) -> dict[str, Outcome]:
-    """Decode the first `settings.rows` held-out problems by each method; a table, each line against the first."""
-    rows = pq.read_table(EXAMPLES / "held_out.parquet").to_pylist()[: settings.rows]
+    """Decode the first `settings.rows` problems by each method; a table, each line against the first."""
+    rows = pq.read_table(settings.problems).to_pylist()[: settings.rows]
     wide = max(map(len, methods))
     print(
-        f"tiny model, {len(rows)} held-out problems, {settings.dtype}, {settings.slots} slots, "
-        f"length {settings.length}, torch {torch.__version__}"
+        f"tiny model, {len(rows)} problems of {Path(settings.problems).stem}, {settings.dtype}, "
+        f"{settings.slots} slots, length {settings.length}, torch {torch.__version__}"
     )
     print(
         f"{'method':{wide}} {'exact':>6} {'points against the first':24} {'TPF':>6} {'forwards against the first':26} "
@@ -97,6 +98,7 @@ def compare(methods: dict[str, DecodeConfig], settings: argparse.Namespace) -> d
 
 
 def add_sizes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--problems", default=str(EXAMPLES / "held_out.parquet"), help="prompts with their answers")
     parser.add_argument("--rows", type=int, default=2400)
     parser.add_argument("--length", type=int, default=160, help="generated positions; stops at the first EOS")
     parser.add_argument("--slots", type=int, default=32)
@@ -113,14 +115,21 @@ def main() -> None:
         help=method_of.__doc__,
     )
     parser.add_argument("--commits", nargs="+", default=["top_k", "threshold", "factor"], help=commit_of.__doc__)
+    parser.add_argument("--table-of", choices=["caches", "commits"], default="caches", help="what its lines are")
+    parser.add_argument("--block", type=int, default=32, help="tokens of a block")
     add_sizes(parser)
     arguments = parser.parse_args()
+    pairs = [[(cache, commit) for cache in arguments.caches] for commit in arguments.commits]
+    if arguments.table_of == "commits":
+        pairs = [list(column) for column in zip(*pairs, strict=True)]
     tables = [
         {
-            f"{cache} x {commit}": DecodeConfig(**method_of(cache), commit=commit_of(commit), block_length=32)
-            for cache in arguments.caches
+            f"{cache} x {commit}": DecodeConfig(
+                **method_of(cache), commit=commit_of(commit), block_length=arguments.block
+            )
+            for cache, commit in table
         }
-        for commit in arguments.commits
+        for table in pairs
     ]  # what cannot be combined is refused before anything runs
     for methods in tables:
         compare(methods, arguments)

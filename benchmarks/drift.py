@@ -79,7 +79,7 @@ def main() -> None:
     parser.set_defaults(rows=240)
     parser.add_argument("--cache", default="polestar", help=method_of.__doc__)
     arguments = parser.parse_args()
-    table = pq.read_table(EXAMPLES / "held_out.parquet", columns=["prompt"])
+    table = pq.read_table(arguments.problems, columns=["prompt"])
     prompts = table["prompt"].to_pylist()[: arguments.rows]
     slow = DecodeConfig(**method_of("none"), commit=commit_of("top_k"), block_length=32)
     reference = answers(engine_for(slow, arguments), prompts, arguments)

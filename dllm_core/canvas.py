@@ -134,14 +134,15 @@ class Canvas:
             done = done | (torch.isin(self.token, self.eos) & self.generated & (masked.cumsum(1) == 0)).any(1)
         return self.live & ~self.hold & done
 
-    def reach(self, slot: Tensor, position: Tensor) -> Tensor:
+    @property
+    def sees(self) -> Tensor:
+        """[B] one past the last position that exists."""
+        return self.end if self.keys is None else torch.where(self.valid, self.position + 1, 0).amax(1)
+
+    def reach(self, slot: Tensor, position: Tensor, sees: Tensor | None = None) -> Tensor:
         """[N] how far a row sees: the last position of its slot that exists, or the end of its own block."""
-        end = self.end
-        if self.keys is not None:
-            end = torch.where(self.valid, self.position + 1, 0).amax(1)
-        if not self.causal:
-            return end[slot]
-        return torch.minimum((position // self.causal + 1) * self.causal, end[slot])
+        end = (self.sees if sees is None else sees)[slot]
+        return end if not self.causal else torch.minimum((position // self.causal + 1) * self.causal, end)
 
     def cell(self, position: Tensor) -> Tensor:
         """position [B, W] -> store cells; positions off the slot are clamped into it."""

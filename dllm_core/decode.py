@@ -50,9 +50,9 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         canvas.keys = frontier.keys(canvas)
 
         planned = with_readers(cache.plan(canvas), canvas, model.shift)  # [B, T]
-        rows = Rows.of(planned, canvas)
-        rows, x, work = forward(model, desk.store, cache, commit, rows, canvas, max_rows)
         reads = commit.reads(canvas)
+        rows = Rows.of(planned, canvas, readers(reads, model.shift))
+        rows, x, work = forward(model, desk.store, cache, commit, rows, canvas, max_rows)
         signals = read_signals(model, rows, x, canvas, reads, commit.adjust, commit.needs_margin)
         desk.counts.add(work, canvas)
 
@@ -77,11 +77,16 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
 
 def with_readers(want: Tensor, canvas: Canvas, shift: int) -> Tensor:
     """Add to want [B, T], for every open position, the row whose output predicts it, and what was never computed."""
-    readers = canvas.open
-    if shift:
-        readers = torch.zeros_like(readers)
-        readers[:, :-shift] = canvas.open[:, shift:]
-    return (want | readers | ~canvas.cached) & canvas.valid
+    return (want | readers(canvas.open, shift) | ~canvas.cached) & canvas.valid
+
+
+def readers(plane: Tensor, shift: int) -> Tensor:
+    """[B, T] the rows whose output predicts the positions of plane [B, T] bool."""
+    if not shift:
+        return plane
+    before = torch.zeros_like(plane)
+    before[:, :-shift] = plane[:, shift:]
+    return before
 
 
 def progress(chosen: Tensor, canvas: Canvas, signals: Signals) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,12 +16,31 @@ class Rows:
     position: Tensor  # [N] int64, ascending within a slot; the rotary phase
     cell: Tensor  # [N] int64 where K, V and h of this row live in the store
     reach: Tensor  # [N] int64 the row attends to the positions below `reach` of its slot
+    told: tuple[Run, ...] | None = None  # `runs`, where the host knows them already
+    read: Tensor | None = None  # [n] int64 which rows the head is to see, where that is known already
 
     @classmethod
-    def of(cls, mask: Tensor, canvas: Canvas) -> "Rows":
-        """mask [B, T] bool: True = compute this position. Never a row of cells that were given back."""
-        slot, position = (mask & canvas.valid).nonzero(as_tuple=True)
-        return cls(slot, position, canvas.base[slot] + position, canvas.reach(slot, position))
+    def of(cls, mask: Tensor, canvas: Canvas, read: Tensor | None = None) -> "Rows":
+        """mask [B, T] bool: True = compute this position. Never a row of cells that were given back.
+
+        read [B, T] bool: rows that the head is to see. Waits for the device once, for everything that the host has to
+        know of these rows.
+        """
+        mask = mask & canvas.valid
+        wanted = torch.zeros_like(mask) if read is None else mask & read
+        sees = canvas.sees  # [B]
+        facts = torch.stack([mask.sum(1), wanted.sum(1), canvas.base, sees]).tolist()  # the wait
+        counts, reads, bases, reaches = facts
+        place = marked(mask.flatten(), sum(counts))  # [N]
+        slot, position = place // mask.shape[1], place % mask.shape[1]
+        return cls(
+            slot,
+            position,
+            canvas.base[slot] + position,
+            canvas.reach(slot, position, sees),
+            None if canvas.causal else _stretches(counts, bases, reaches),
+            None if read is None else marked(wanted.flatten()[place], sum(reads)),
+        )
 
     def __len__(self) -> int:
         return self.slot.shape[0]
@@ -34,6 +53,8 @@ class Rows:
     @cached_property
     def runs(self) -> list[Run]:
         """Stretches of rows that see the same cells: (start, stop, first cell, reach), as host integers."""
+        if self.told is not None:
+            return list(self.told)
         if not len(self):
             return []
         seen = (self.first << 32) | self.reach  # one number per pair: no store has 2^31 cells
@@ -61,3 +82,20 @@ class Rows:
     def count(self, slots: int) -> Tensor:
         """[B] rows of each slot."""
         return torch.bincount(self.slot, minlength=slots)
+
+
+def marked(mask: Tensor, count: int) -> Tensor:
+    """Where mask [n] bool is true, ascending, [count]; count of them there are. Unlike `nonzero`, no wait."""
+    index = torch.arange(len(mask), device=mask.device)
+    place = torch.where(mask, mask.cumsum(0) - 1, count)  # all others go to one place past the end
+    return index.new_empty(count + 1).scatter_(0, place, index)[:count]
+
+
+def _stretches(counts: list[int], bases: list[int], reaches: list[int]) -> tuple[Run, ...]:
+    """A run for each slot with rows: how many, the slot's first cell, how far they see."""
+    out, start = [], 0
+    for count, base, reach in zip(counts, bases, reaches, strict=True):
+        if count:
+            out.append((start, start + count, base, reach))
+        start += count
+    return tuple(out)

@@ -1,7 +1,7 @@
 """What one step says about each position: the candidate token, its probability, its lead, and the entropy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -36,7 +36,10 @@ class Signals:
 def read_signals(
     model: Model, rows: Rows, x: Tensor, canvas: Canvas, reads: Tensor, adjust: Adjust, needs_margin: bool = False
 ) -> Signals:
-    """Run the vocabulary head on the computed rows x [N, D] that predict a position of reads [B, T], on no others."""
+    """Run the vocabulary head on the computed rows x [N, D] that predict a position of reads [B, T], on no others.
+
+    Where the rows say themselves which of them are read, they have been asked with the same reads.
+    """
     signals = Signals.unread(canvas)
     slot, target, row = predictors(rows, canvas, reads, model.shift)
     guide = guide_rows(slot, target, canvas)  # [n] index of each row's guide row, n = none needed
@@ -62,7 +65,9 @@ def read_more(
 ) -> Signals:
     """signals, which were read at reads [B, T], and those of more [B, T] beside them; what they say is not adjusted."""
     extra = more & ~reads
-    found = read_signals(model, rows, x, canvas, extra, lambda canvas, slot, position, logits: logits)
+    found = read_signals(
+        model, replace(rows, read=None), x, canvas, extra, lambda canvas, slot, position, logits: logits
+    )
     return Signals(
         torch.where(extra, found.token, signals.token),
         torch.where(extra, found.confidence, signals.confidence),
@@ -73,10 +78,10 @@ def read_more(
 
 def predictors(rows: Rows, canvas: Canvas, reads: Tensor, shift: int) -> tuple[Tensor, Tensor, Tensor]:
     """Slot, position and row index, [n] each, of what is wanted (reads [B, T]) and was computed."""
-    last = canvas.token.shape[1] - 1
     target = rows.position + shift  # Dream predicts its right neighbour, LLaDA itself
-    wanted = (target <= last) & reads[rows.slot, target.clamp_max(last)]
-    row = wanted.nonzero()[:, 0]
+    if (row := rows.read) is None:
+        last = canvas.token.shape[1] - 1
+        row = ((target <= last) & reads[rows.slot, target.clamp_max(last)]).nonzero()[:, 0]
     return rows.slot[row], target[row], row
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from dllm_core.cache import CacheConfig, DualCacheConfig
 from dllm_core.closed import Config
 from dllm_core.commit import CommitConfig, ThresholdConfig
+from dllm_core.errors import ConfigError
 from dllm_core.frontier import BlockFrontierConfig, FrontierConfig
 
 
@@ -90,4 +91,17 @@ class EngineConfig(Config):
     compile: bool = Field(
         default=False, description="run the layers' arithmetic through torch.compile; the first steps take a minute"
     )
+    graph_rows: int = Field(
+        default=0,
+        ge=0,
+        le=65536,
+        description="CUDA: steps of at most so many rows replay their layers as a captured graph; 0 captures none",
+    )
     threads: int = Field(default=1, ge=1, description="CPU threads of torch per worker")
+
+    def refuse_device(self, device: str) -> None:
+        """Raises ConfigError for settings that another device is needed for."""
+        if self.graph_rows and not device.startswith("cuda"):
+            raise ConfigError(
+                f"engine.graph_rows is {self.graph_rows}: CUDA graphs need model.device cuda, not {device}"
+            )

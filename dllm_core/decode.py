@@ -28,6 +28,11 @@ class Method:
     commit: CommitPolicy
     frontier: Frontier
 
+    @property
+    def replayable(self) -> bool:
+        """Whether no policy acts or looks within a layer."""
+        return not (self.cache.moves_rows or self.cache.taps or self.commit.taps)
+
 
 @torch.inference_mode()
 def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: int) -> Iterator[Completion]:
@@ -52,7 +57,7 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         planned = with_readers(cache.plan(canvas), canvas, model.shift)  # [B, T]
         reads = commit.reads(canvas)
         rows = Rows.of(planned, canvas, readers(reads, model.shift))
-        rows, x, work = forward(model, desk.store, cache, commit, rows, canvas, max_rows)
+        rows, x, work = forward(model, desk.store, cache, commit, rows, canvas, max_rows, desk.replay)
         signals = read_signals(model, rows, x, canvas, reads, commit.adjust, commit.needs_margin)
         desk.counts.add(work, canvas)
 

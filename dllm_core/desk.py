@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dllm_core.clock import DecisionClock
 from dllm_core.pool import Pool, Waiting
+from dllm_core.replay import Replay
 from dllm_core.stats import EngineCounter, SlotCounts
 from dllm_core.stopping import Stopping
 from dllm_core.store import LayerStore
@@ -18,3 +19,4 @@ class Desk:
     counts: SlotCounts
     counter: EngineCounter
     clock: DecisionClock
+    replay: Replay | None = None  # of layers whose hooks no policy uses

@@ -19,6 +19,7 @@ from dllm_core.models.base import Model
 from dllm_core.models.compiled import compiled
 from dllm_core.models.load import load
 from dllm_core.pool import Pool, Source, Waiting
+from dllm_core.replay import Replay
 from dllm_core.request import Completion, Request
 from dllm_core.stats import EngineCounter, EngineProgress, SlotCounts
 from dllm_core.stopping import Stopping
@@ -58,8 +59,12 @@ class Engine:
         )
         cache = self.method.cache
         cache.refuse_unfit(model.shape)
+        sizes.refuse_device(str(device))
         self.store = LayerStore(
             model.shape, self.cells, dtype, device, cache.keeps_hidden, cache.keeps_plain_keys, cache.keeps_updates
+        )
+        self.replay = (
+            Replay(self.model, self.store, sizes.slots, self.width, sizes.graph_rows) if sizes.graph_rows else None
         )
 
     @classmethod
@@ -111,6 +116,7 @@ class Engine:
             SlotCounts.empty(canvas, model.shape.layers, self.store.k.dtype, self.method.commit.rules),
             self.counter,
             DecisionClock(),
+            self.replay if self.method.replayable else None,
         )
         done = decode(model, self.method, canvas, desk, sizes.max_rows)
         return done if self.recording is None else self.recording.signed(done)

@@ -7,6 +7,7 @@ from dllm_core.cache.base import CachePolicy
 from dllm_core.canvas import Canvas
 from dllm_core.commit.base import CommitPolicy
 from dllm_core.models.base import Layer, Model
+from dllm_core.replay import Replay
 from dllm_core.rows import Rows
 from dllm_core.store import LayerStore
 from dllm_core.tap import LayerTap
@@ -14,12 +15,24 @@ from kernels.ragged_attention import ragged_attention
 
 
 def forward(
-    model: Model, store: LayerStore, cache: CachePolicy, commit: CommitPolicy, rows: Rows, canvas: Canvas, max_rows: int
+    model: Model,
+    store: LayerStore,
+    cache: CachePolicy,
+    commit: CommitPolicy,
+    rows: Rows,
+    canvas: Canvas,
+    max_rows: int,
+    replay: Replay | None = None,
 ) -> tuple[Rows, Tensor, Tensor]:
-    """Rows to read, their last hidden states x [N, D], and the rows computed per slot summed over layers, [B]."""
-    slots = canvas.token.shape[0]
-    x = model.embed(rows.pick(canvas.token))  # [N, D]
+    """Rows to read, their last hidden states x [N, D], and the rows computed per slot summed over layers, [B].
+
+    replay: for policies that leave the hooks of a layer alone.
+    """
+    slots, token = canvas.token.shape[0], rows.pick(canvas.token)
     computed = rows.count(slots)  # [B]
+    if replay is not None and replay.fits(rows, canvas):
+        return rows, replay(rows, token), computed * len(model.layers)
+    x = model.embed(token)  # [N, D]
     work = torch.zeros_like(computed)
     for i, layer in enumerate(model.layers):
         tap = LayerTap(i, i + 1 == len(model.layers), layer, store, canvas)

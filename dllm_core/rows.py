@@ -81,7 +81,7 @@ class Rows:
 
     def count(self, slots: int) -> Tensor:
         """[B] rows of each slot."""
-        return torch.bincount(self.slot, minlength=slots)
+        return self.slot.new_zeros(slots).scatter_add_(0, self.slot, torch.ones_like(self.slot))
 
 
 def marked(mask: Tensor, count: int) -> Tensor:

@@ -17,6 +17,8 @@ A row that may attend to nothing is NaN. Cells past a run's reach are never read
 Shapes: N rows, H query heads, G key/value heads, d head width, P + 1 cells, T canvas width, S splits of the keys.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -26,6 +28,17 @@ from torch import Tensor
 from kernels.dispatch import check_last_stride, fused, jit, multiprocessors, power_of_2, tl, widened
 
 Run = tuple[int, int, int, int]  # rows [start, stop) attend to the cells [first, first + reach)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Runs cut for the kernel, on its device. The table may be overwritten in place between replays of a launch."""
+
+    table: Tensor  # [M, 4] int32: start, stop, first, reach; a tile without rows has start = stop
+    rows: int  # of a tile, at most
+    longest: int  # no reach exceeds it
+
+
 LOG2_E = 1.4426950408889634
 LARGEST_TILE = 128  # query rows times heads of a group; not measured yet, nor are the sizes below
 KEYS_OF_SPLIT = 256  # at least: a split costs d + 2 numbers per row and head, written and read
@@ -48,24 +61,28 @@ def ragged_attention_reference(
     return out
 
 
-def ragged_attention(q: Tensor, k: Tensor, v: Tensor, runs: list[Run], keys: Tensor | None = None) -> Tensor:
+def ragged_attention(q: Tensor, k: Tensor, v: Tensor, runs: list[Run] | Tiles, keys: Tensor | None = None) -> Tensor:
     """q [N, H, d]; k, v [P + 1, G, d]; runs cover the rows in order; keys [N, T] bool or None -> [N, H, d].
 
-    Rows of one run must have the same row in `keys`.
+    Rows of one run must have the same row in `keys`. With tiles, nothing is read by the host on a GPU.
     """
     if fused(q):
         return ragged_attention_triton(q, k, v, runs, keys)
     return ragged_attention_torch(q, k, v, runs, keys)
 
 
-def ragged_attention_torch(q: Tensor, k: Tensor, v: Tensor, runs: list[Run], keys: Tensor | None = None) -> Tensor:
+def ragged_attention_torch(
+    q: Tensor, k: Tensor, v: Tensor, runs: list[Run] | Tiles, keys: Tensor | None = None
+) -> Tensor:
     """Same contract as `ragged_attention`: one call of the library's attention per run."""
     shared = q.shape[1] // k.shape[1]  # query heads per key/value head
     own_q = q.unflatten(1, (-1, shared)).permute(1, 2, 0, 3)  # [G, H / G, N, d]
     own_k, own_v = k.transpose(0, 1)[None], v.transpose(0, 1)[None]  # [1, G, P + 1, d]
     out = torch.empty_like(q)
     own_out = out.unflatten(1, (-1, shared)).permute(1, 2, 0, 3)  # a view of `out`
-    for start, stop, first, reach in runs:
+    for start, stop, first, reach in runs.table.tolist() if isinstance(runs, Tiles) else runs:
+        if start == stop:
+            continue
         rows = own_q[:, :, start:stop].flatten(1, 2)  # [G, H / G n, d]
         mask = None if keys is None else keys[start, None, :reach].expand(rows.shape[1], reach)
         seen = own_k[:, :, first : first + reach], own_v[:, :, first : first + reach]
@@ -78,27 +95,29 @@ def ragged_attention_triton(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    runs: list[Run],
+    runs: list[Run] | Tiles,
     keys: Tensor | None = None,
     block_rows: int | None = None,
     block_keys: int | None = None,
     splits: int | None = None,
 ) -> Tensor:
-    """As `ragged_attention`, by the kernels below; here rows of one run may differ in `keys`."""
+    """As `ragged_attention`, by the kernels below; here rows of one run may differ in `keys`.
+
+    block_rows: of a tile, rows times heads of a group; tiles bring their own.
+    """
     check_last_stride(q=q, k=k, v=v, **({} if keys is None else {"keys": keys}))
     (rows, heads, d), groups = q.shape, k.shape[1]
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     if not rows:
         return out
-    shared, longest = heads // groups, max(reach for *_, reach in runs)
-    if shared > LARGEST_TILE:
-        raise ValueError(f"{heads} query heads on {groups} key/value heads: at most {LARGEST_TILE} may share one")
-    if block_rows is None:
-        most = max(stop - start for start, stop, *_ in runs) * shared
-        block_rows = max(power_of_2(shared), min(LARGEST_TILE, max(16, power_of_2(most))))
+    shared = heads // groups
+    if not isinstance(runs, Tiles):
+        most = max(stop - start for start, stop, *_ in runs)
+        size = rows_of_tile(heads, groups, most) if block_rows is None else block_rows // shared
+        runs = Tiles(tile_table(tuple(runs), size, q.device), size, max(reach for *_, reach in runs))
+    tiles, longest, block_rows = runs.table, runs.longest, power_of_2(runs.rows * shared)
     if block_keys is None:
         block_keys = 32 if q.dtype == torch.float32 else 64
-    tiles = tile_table(tuple(runs), block_rows // shared, q.device)
     if splits is None:
         wanted = -(-PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(q) // (len(tiles) * groups))
         splits = max(1, min(wanted, longest // KEYS_OF_SPLIT))
@@ -130,13 +149,25 @@ def ragged_attention_triton(
     return out
 
 
-@lru_cache(maxsize=16)  # a pure function, and all layers of a pass ask with the same runs
-def tile_table(runs: tuple[Run, ...], rows: int, device: torch.device) -> Tensor:
-    """The runs, cut into tiles of so many rows at most: [M, 4] int32 of start, stop, first, reach."""
-    cut = [
+def rows_of_tile(heads: int, groups: int, most: int) -> int:
+    """Rows of one tile where no run has more than `most`. Raises ValueError where a group has more heads than fit."""
+    shared = heads // groups
+    if shared > LARGEST_TILE:
+        raise ValueError(f"{heads} query heads on {groups} key/value heads: at most {LARGEST_TILE} may share one")
+    return max(power_of_2(shared), min(LARGEST_TILE, max(16, power_of_2(most * shared)))) // shared
+
+
+def tiles_of(runs: Sequence[Run], rows: int) -> list[Run]:
+    """The runs, cut into tiles of so many rows at most."""
+    return [
         (a, min(a + rows, stop), first, reach) for start, stop, first, reach in runs for a in range(start, stop, rows)
     ]
-    return torch.tensor(cut, dtype=torch.int32, device=device)
+
+
+@lru_cache(maxsize=16)  # a pure function, and all layers of a pass ask with the same runs
+def tile_table(runs: tuple[Run, ...], rows: int, device: torch.device) -> Tensor:
+    """[M, 4] int32 of start, stop, first, reach."""
+    return torch.tensor(tiles_of(runs, rows), dtype=torch.int32, device=device)
 
 
 @jit

@@ -66,11 +66,13 @@ def some_requests(count: int, seed: int = 0, shift: int = 0, guided: bool = True
     ]
 
 
-def engine_of(model, decode: DecodeConfig | None = None, commit=None, frontier=None, cache=None, **sizes) -> Engine:
+def engine_of(
+    model, decode: DecodeConfig | None = None, commit=None, frontier=None, cache=None, device="cpu", **sizes
+) -> Engine:
     """An engine with small sizes; policies given here take the place of the configured ones."""
     dtype = next(model.parameters()).dtype if isinstance(model, nn.Module) else torch.float32
     small = EngineConfig(**{"slots": 4, "width": 64} | sizes)
-    engine = Engine(model, NumberCodec(), decode or DecodeConfig(), small, dtype)
+    engine = Engine(model, NumberCodec(), decode or DecodeConfig(), small, dtype, device)
     given = {"commit": commit, "frontier": frontier, "cache": cache}
     engine.method = replace(engine.method, **{name: policy for name, policy in given.items() if policy is not None})
     return engine

@@ -28,6 +28,7 @@ class CachePolicy(ABC):
     keeps_plain_keys: ClassVar[bool] = False  # True: keys without rotary phase can be asked for
     keeps_updates: ClassVar[bool] = False  # True: the store keeps what each layer added to each row
     moves_rows: ClassVar[bool] = False  # True: `before_write`, `reselect` or `rejoin` is overridden
+    taps: ClassVar[bool] = False  # True: `after_attend` is overridden, so layers cannot be replayed as one
     reads_more: ClassVar[bool] = False  # True: `reads` is overridden; the head may run on all masks of a slot
     keeps_attention: ClassVar[bool] = False  # True: head-mean weights of all layers' rows are held in a forward
     needs_fixed_span: bool = False  # True: counts from the start of a span, so a sliding frontier is refused

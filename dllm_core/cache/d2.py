@@ -35,6 +35,7 @@ UNIT = 2**30  # importance is kept in whole numbers of 1 / UNIT, so that its sum
 
 class D2Cache(CachePolicy):
     reads_more: ClassVar[bool] = True
+    taps: ClassVar[bool] = True
     keeps_attention: ClassVar[bool] = True
     confidence: Tensor  # [B, T] fp32 as last read; 0 = never read
     importance: Tensor  # [B, T] int64, units of 1 / UNIT: column sums of the last forward's rollout

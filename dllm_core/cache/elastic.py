@@ -29,6 +29,7 @@ from dllm_core.tap import LayerTap
 class ElasticCache(CachePolicy):
     keeps_hidden: ClassVar[bool] = True
     moves_rows: ClassVar[bool] = True
+    taps: ClassVar[bool] = True
     tracked: Tensor  # [L, B] int64 t_l, a position; -1 = none yet
     attention: Tensor  # [L, B, T] fp64 a_l of the last step
     fresh: Tensor  # [B, T] bool: written by the last step

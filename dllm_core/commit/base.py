@@ -29,6 +29,7 @@ class CommitPolicy(ABC):
     needs_margin: bool = False  # True: `signals.margin` is filled
     needs_fixed_span: bool = False  # True: counts from the start of a span, so a sliding frontier is refused
     keeps_distributions: bool = False  # True: fp32 over the vocabulary is kept for each open position
+    taps: bool = False  # True: `after_attend` is overridden, so layers cannot be replayed as one
     adjusts_logits: bool = False  # True: `adjust` is overridden, so head and signals cannot be fused
 
     @abstractmethod

@@ -37,7 +37,7 @@ class Extrapolate(CommitPolicy):
     def __init__(self, base: CommitPolicy, config: "Extrapolation", block_length: int) -> None:
         self.base, self.config, self.block_length = base, config, block_length
         self.rules = (*base.rules, "extrapolated")
-        self.needs_margin = base.needs_margin
+        self.needs_margin, self.taps = base.needs_margin, base.taps
         self.keeps_distributions, self.adjusts_logits = base.keeps_distributions, base.adjusts_logits
         self.off = config.horizon == 0 or config.coverage > 1
 

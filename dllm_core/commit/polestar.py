@@ -29,6 +29,7 @@ THRESHOLD, EARLY, SUFFIX = range(3)
 class PolestarCommit(CommitPolicy):
     rules = ("threshold", "early", "suffix")
     needs_fixed_span = True  # attention and history are of one block
+    taps = True
     delta: Tensor  # [B, T] fp64, NaN where there is none
 
     def __init__(self, config: "PolestarCommitConfig", block_length: int) -> None:

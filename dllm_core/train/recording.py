@@ -31,7 +31,7 @@ class Recording(CommitPolicy):
 
     def __init__(self, base: CommitPolicy, answers: Answers, block_length: int) -> None:
         self.base, self.answers, self.block_length = base, answers, block_length
-        self.rules, self.needs_margin = base.rules, base.needs_margin
+        self.rules, self.needs_margin, self.taps = base.rules, base.needs_margin, base.taps
         self.keeps_distributions, self.adjusts_logits = base.keeps_distributions, base.adjusts_logits
         self.notes: defaultdict[str, list[Chunk]] = defaultdict(list)  # by request id
 

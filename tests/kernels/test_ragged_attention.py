@@ -3,7 +3,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.ragged_attention import ragged_attention, ragged_attention_reference, ragged_attention_triton
+from kernels.ragged_attention import (
+    Tiles,
+    ragged_attention,
+    ragged_attention_reference,
+    ragged_attention_triton,
+    rows_of_tile,
+    tiles_of,
+)
 from tests.kernels.cases import DEVICE, SLOTS, case, some_keys
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy names each NaN
@@ -99,6 +106,24 @@ def test_the_kernel_takes_views_and_names_what_it_does_not_take():
     with pytest.raises(ValueError, match="200 query heads on 1"):
         ragged_attention_triton(torch.zeros(5, 200, 32), k[:, :1], v[:, :1], runs)
     assert ragged_attention_triton(q[:0], k, v, []).shape == (0, 4, 32)
+
+
+@pytest.mark.parametrize("splits", [None, 1, 3])
+@pytest.mark.parametrize(("heads", "groups", "width"), [(7, 1, 64), (4, 2, 32)])
+def test_a_table_of_tiles_with_room_to_spare_attends_as_its_runs_do(heads, groups, width, splits):
+    q, k, v, first, reach, runs = case(SLOTS["many slots, ragged"], heads, groups, width, torch.float32)
+    rows = rows_of_tile(heads, groups, 5)
+    cut = tiles_of(runs, rows)
+    table = torch.zeros(len(cut) + 3, 4, dtype=torch.int32)
+    table[: len(cut)] = torch.tensor(cut)
+    tiles = Tiles(table, rows, longest=10 * max(run[3] for run in runs))
+    want = ragged_attention_reference(q, k, v, first, reach)
+    for got in (ragged_attention(q, k, v, tiles), ragged_attention_triton(q, k, v, tiles, splits=splits)):
+        torch.testing.assert_close(got, want, atol=2e-6, rtol=2e-6)
+    table[:] = 0  # the same table, other runs: what a replayed launch sees
+    table[0] = torch.tensor([0, 1, *runs[0][2:]])
+    got = ragged_attention_triton(q[:1], k, v, tiles, splits=splits)
+    torch.testing.assert_close(got, want[:1], atol=2e-6, rtol=2e-6)
 
 
 @settings(max_examples=6)

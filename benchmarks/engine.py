@@ -18,6 +18,7 @@ import itertools
 import json
 import re
 import statistics
+import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,10 +30,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
+from dllm_core.controller.folder import save
 from dllm_core.engine import Engine
+from dllm_core.models.base import ModelShape
 from dllm_core.models.llada import Llada, LladaConfig
 from dllm_core.models.load import load
 from dllm_core.request import Request
+from dllm_core.train.settings import Learn2pdTraining, TspdTraining
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 CACHES = ("none", "prefix", "dual", "entropy")
@@ -56,7 +60,7 @@ def method_of(text: str) -> dict[str, Any]:
 
 def commit_of(text: str) -> dict[str, Any]:
     """`threshold`; with settings: `threshold,tau=0.5`, `polestar,suffix=false`; around another rule:
-    `extrapolate(factor,f=2),horizon=3`.
+    `extrapolate(factor,f=2),horizon=3`. A controller called `random` has random weights, for speed alone.
     """
     found = re.fullmatch(r"(\w+)(?:\((.+)\))?((?:,\w+=[^,()]+)*)", text)
     if found is None:
@@ -67,6 +71,19 @@ def commit_of(text: str) -> dict[str, Any]:
         | ({"base": commit_of(base)} if base else {})
         | dict(_setting(setting) for setting in settings.split(",")[1:])
     )
+
+
+def with_random_controllers(commit: dict[str, Any], shape: ModelShape, folder: Path) -> dict[str, Any]:
+    """Where a rule's controller is called `random`, one of random weights for this shape, written below folder."""
+    if "base" in commit:
+        return commit | {"base": with_random_controllers(commit["base"], shape, folder)}
+    if commit.get("controller") != "random":
+        return commit
+    training = {"tspd": TspdTraining, "learn2pd": Learn2pdTraining}[commit["kind"]]()
+    card = training.card(shape, block_length=32)
+    if not (place := folder / f"{commit['kind']}-{shape.vocab}").exists():
+        save(place, card.network(), card)
+    return commit | {"controller": str(place)}
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -113,6 +130,7 @@ class Bench:
     requests: list[Request]
     dtype: torch.dtype
     compile: bool = False
+    controllers: Path = Path()  # where random ones are written
 
     def gemm_seconds(self, rows: list[int], read: list[int]) -> float:
         """Time of the matrix products alone, for the row counts of a run."""
@@ -129,7 +147,8 @@ class Bench:
         return time.perf_counter() - began
 
     def engine(self, model: Any, requests: list[Request], slots: int, cache: str, commit: str) -> Engine:
-        decode = DecodeConfig(**method_of(cache), commit=commit_of(commit), block_length=32)
+        rule = with_random_controllers(commit_of(commit), model.shape, self.controllers)
+        decode = DecodeConfig(**method_of(cache), commit=rule, block_length=32)
         sizes = EngineConfig(slots=slots, width=max(r.length for r in requests), compile=self.compile)
         return Engine(model, self.codec, decode, sizes, self.dtype)
 
@@ -214,6 +233,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    with tempfile.TemporaryDirectory() as controllers:
+        compare(arguments, Path(controllers))
+
+
+def compare(arguments: argparse.Namespace, controllers: Path) -> None:
     print(f"shape {arguments.shape}, {arguments.threads} threads, torch {torch.__version__}")
     heads = f"{'dtype':9} {'slots':>5} {'cache':7} {'commit':10} {'tokens/s':>9} {'x reference':>11}"
     print(f"{heads} {'GEMM share':>10} {'TPF':>6} {'deciding':>8}")
@@ -223,7 +247,7 @@ def main() -> None:
             bench = tiny(dtype, most)
         else:
             bench = random_weights(arguments.shape, dtype, most, arguments.generated)
-        bench = replace(bench, compile=arguments.compile)
+        bench = replace(bench, compile=arguments.compile, controllers=controllers)
         if arguments.compile:  # compiling takes a minute, and is no part of a step
             bench.measure(arguments.least, 1, "none", "top_k", repeats=1)
         reference = bench.measure(arguments.least, 1, "none", "top_k", repeats=1)

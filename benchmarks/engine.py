@@ -33,8 +33,9 @@ from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 from dllm_core.controller.folder import save
 from dllm_core.engine import Engine
 from dllm_core.models.base import ModelShape
-from dllm_core.models.llada import Llada, LladaConfig
+from dllm_core.models.llada import LladaConfig
 from dllm_core.models.load import load
+from dllm_core.models.transformer import Transformer
 from dllm_core.request import Request
 from dllm_core.train.settings import Learn2pdTraining, TspdTraining
 
@@ -95,7 +96,7 @@ def _setting(text: str) -> tuple[str, Any]:
 class RowCounter:
     """Stands between engine and model and notes how many rows each forward embeds and unembeds."""
 
-    model: Llada
+    model: Transformer
     rows: list[int]
     read: list[int]
 
@@ -125,7 +126,7 @@ class Measured:
 class Bench:
     """One model in one dtype with its prompts."""
 
-    model: Llada
+    model: Transformer
     codec: Any
     requests: list[Request]
     dtype: torch.dtype
@@ -197,7 +198,7 @@ class NoText:
 def random_weights(shape: str, dtype: str, count: int, generated: int) -> Bench:
     """Prompts of 256 random tokens; the only EOS is reserved, so every answer is as long as asked."""
     config = LladaConfig(max_sequence_length=2048, mask_token_id=0, eos_token_id=1, **SHAPES[shape])
-    model = Llada(config, (1,), [1], getattr(torch, dtype))
+    model = Transformer(config, 0, (1,), [1], getattr(torch, dtype))
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         if parameter.dim() == 1:

@@ -26,7 +26,8 @@ from dllm_core.commit.threshold import Threshold
 from dllm_core.config import DecodeConfig, EngineConfig
 from dllm_core.engine import Engine
 from dllm_core.forward import forward
-from dllm_core.models.llada import Llada, LladaConfig
+from dllm_core.models.llada import LladaConfig
+from dllm_core.models.transformer import Transformer
 from dllm_core.pool import Pool, Waiting
 from dllm_core.request import Request
 from dllm_core.rows import Rows
@@ -60,9 +61,9 @@ class NoText:
         return ""
 
 
-def random_model(shape: str, dtype: torch.dtype, device: str) -> Llada:
+def random_model(shape: str, dtype: torch.dtype, device: str) -> Transformer:
     config = LladaConfig(max_sequence_length=4096, mask_token_id=0, eos_token_id=1, **SHAPES[shape])
-    model = Llada(config, (1,), [], dtype, device)
+    model = Transformer(config, 0, (1,), [], dtype, device)
     generator = torch.Generator(device).manual_seed(0)
     for parameter in model.parameters():
         if parameter.dim() == 1:
@@ -94,7 +95,7 @@ def check_tokens(device: str) -> None:
             raise SystemExit(1)
 
 
-def engine_on(device: str, model: Llada, decode: DecodeConfig) -> Engine:
+def engine_on(device: str, model: Transformer, decode: DecodeConfig) -> Engine:
     return Engine(model, NoText(), decode, EngineConfig(slots=5, width=64), torch.float64, device)
 
 
@@ -111,7 +112,7 @@ def median_seconds(run: Callable[[], object], device: str, repeats: int = 10) ->
 
 
 @torch.inference_mode()
-def time_steps(model: Llada, slots: int, dtype: torch.dtype, device: str, repeats: int) -> None:
+def time_steps(model: Transformer, slots: int, dtype: torch.dtype, device: str, repeats: int) -> None:
     length = PROMPT + ANSWER
     canvas = Canvas.empty(slots, length, model.mask_id, model.eos_ids, device)
     requests = iter([Request(str(i), [2] * PROMPT, ANSWER) for i in range(slots)])
@@ -143,7 +144,7 @@ def time_steps(model: Llada, slots: int, dtype: torch.dtype, device: str, repeat
         )
 
 
-def weights(model: Llada) -> list[torch.Tensor]:
+def weights(model: Transformer) -> list[torch.Tensor]:
     """The matrices of all layers, in the order in which a pass meets them."""
     return [w for layer in model.layers for w in (layer.qkv_proj, layer.attn_out, layer.gate_up, layer.ff_out)]
 

@@ -21,8 +21,8 @@ import torch
 from benchmarks.engine import SHAPES, method_of, random_weights
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 from dllm_core.engine import Engine
-from dllm_core.models.llada import Llada
 from dllm_core.models.load import load
+from dllm_core.models.transformer import Transformer
 from dllm_core.request import Request
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -35,7 +35,7 @@ def prompts(ids: Iterable[int], length: int, count: int) -> list[list[int]]:
     return [[next(stream) for _ in range(length)] for _ in range(count)]
 
 
-def subject(shape: str, dtype: str, count: int) -> tuple[Llada, Any, list[int]]:
+def subject(shape: str, dtype: str, count: int) -> tuple[Transformer, Any, list[int]]:
     """A model, its codec, and at least `count` ids of prompts."""
     if shape != "tiny":
         bench = random_weights(shape, dtype, -(-count // 256), 1)

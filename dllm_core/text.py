@@ -30,6 +30,7 @@ class TextCodec:
         self.has_template = bool(tokenizer.chat_template)
         self.bos_id: int | None = tokenizer.bos_token_id
         self.eos_id: int | None = tokenizer.eos_token_id
+        self.mask_id: int | None = tokenizer.mask_token_id if tokenizer.mask_token else None
         self._renderer = tokenizer
         self._marked = untrimmed(tokenizer.backend_tokenizer)  # spelled reserved tokens become reserved tokens
         self._plain = untrimmed(tokenizer.backend_tokenizer)  # ... become ordinary tokens
@@ -93,6 +94,11 @@ class TextCodec:
             return None
         marker = self._marker.match(rest.lstrip()) if found else None
         return self._marked.encode(marker[0], add_special_tokens=False).ids[0] if marker else None
+
+    def id_of(self, text: str) -> int | None:
+        """The id of the reserved token that is spelled so; None if there is none."""
+        number: int | None = self._marked.token_to_id(text)
+        return number if number in self.special_ids else None
 
     def ids(self) -> set[int]:
         """Every id that an entry of the tokenizer has."""

@@ -1,4 +1,4 @@
-"""Small random LLaDA checkpoints, made on the spot, and the published table of names that they follow."""
+"""Small random checkpoints, made on the spot, and the published table of LLaDA's names; `families.py` has others."""
 
 import json
 import shutil
@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+
+from tests.families import SMALL, shapes_of
 
 TINY_LLADA = Path(__file__).parent.parent / "examples" / "tiny-llada"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -22,9 +24,16 @@ def tokenizer_ids(folder: Path = TINY_LLADA) -> int:
     return len(json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"])
 
 
-def settings(**changes: Any) -> dict[str, Any]:
-    """A config.json with grouped heads and three embedding rows that no tokenizer entry has."""
+def settings(family: str = "llada", **changes: Any) -> dict[str, Any]:
+    """A config.json with grouped heads and three embedding rows that no tokenizer entry has.
+
+    Only LLaDA's and Dream's name the mask; for the others the tokenizer does.
+    """
     rows = tokenizer_ids() + 3
+    if family != "llada":
+        ids = {"vocab_size": rows, "eos_token_id": reserved_id("<|endoftext|>")}
+        mask = {"mask_token_id": reserved_id("<|mdm_mask|>")} if family == "dream" else {}
+        return SMALL[family] | ids | mask | changes
     small: dict[str, Any] = {
         "architectures": ["LLaDAModelLM"], "model_type": "llada", "d_model": 32, "n_layers": 2, "n_heads": 4,
         "n_kv_heads": 2, "mlp_hidden_size": 48, "vocab_size": rows, "embedding_size": rows, "rope_theta": 500000.0,
@@ -37,7 +46,9 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 
 def published_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a LLaDA checkpoint's tensors, as the authors publish them."""
+    """Names and shapes of a checkpoint's tensors, as the authors publish them."""
+    if "d_model" not in config:
+        return shapes_of(config)
     width, inner, rows = config["d_model"], config["mlp_hidden_size"], config["embedding_size"]
     keys = width // config["n_heads"] * config["n_kv_heads"]
     shapes: dict[str, tuple[int, ...]] = {"model.transformer.wte.weight": (rows, width)}
@@ -61,7 +72,7 @@ def random_weights(config: dict[str, Any], dtype: torch.dtype = torch.float32) -
     noise = torch.Generator().manual_seed(0)
     weights = {}
     for name, shape in published_shapes(config).items():
-        mean, scale = (1.0, 0.1) if len(shape) == 1 else (0.0, shape[-1] ** -0.5)
+        mean, scale = (1.0, 0.1) if "norm" in name or "ln_f" in name else (0.0, shape[-1] ** -0.5)
         weights[name] = (mean + scale * torch.randn(shape, generator=noise)).to(dtype)
     return weights
 
@@ -80,11 +91,12 @@ def make_checkpoint(
     shards: int = 1,
     dtype: torch.dtype = torch.float32,
     eos: list[int] | int | None = None,
+    family: str = "llada",
     **changes: Any,
 ) -> Path:
     """A folder with a config, the tiny tokenizer and random weights; `eos` goes into generation_config.json."""
     folder.mkdir(parents=True, exist_ok=True)
-    config = settings(**changes)
+    config = settings(family, **changes)
     (folder / "config.json").write_text(json.dumps(config))
     if eos is not None:
         (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from dllm_core.config import DecodeConfig, EngineConfig
 from dllm_core.engine import Engine
 from dllm_core.models.base import ModelShape
-from dllm_core.models.llada import Llada, LladaConfig
+from dllm_core.models.llada import LladaConfig
+from dllm_core.models.transformer import Transformer
 from dllm_core.request import Completion, Request
 
 MASK, EOS, WORDS = 49, 48, 48
@@ -29,7 +30,7 @@ class NumberCodec:
         return [1 + ord(c) % 40 for c in text]
 
 
-def tiny_model(shift: int = 0, dtype: torch.dtype = torch.float64, seed: int = 0, causal: int = 0) -> Llada:
+def tiny_model(shift: int = 0, dtype: torch.dtype = torch.float64, seed: int = 0, causal: int = 0) -> Transformer:
     """3 layers, 32 wide, 4 query heads on 2 key heads; ids 50 to 63 have no tokenizer entry.
 
     shift 1: read as Dream is, row p predicts position p + 1. causal: blocks of so many positions see no later block.
@@ -38,8 +39,8 @@ def tiny_model(shift: int = 0, dtype: torch.dtype = torch.float64, seed: int = 0
         d_model=32, n_layers=3, n_heads=4, n_kv_heads=2, mlp_hidden_size=64, vocab_size=50, embedding_size=64,
         max_sequence_length=256, mask_token_id=MASK, eos_token_id=EOS,
     )  # fmt: skip
-    family = type("TinyModel", (Llada,), {"shift": shift, "causal": causal})
-    model: Llada = family(config, (EOS,), list(range(50, 64)), dtype)
+    made = replace(config.blueprint(), shift=shift, causal=causal)
+    model = Transformer(config, MASK, (EOS,), list(range(50, 64)), dtype, blueprint=made)
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.dim() == 1:

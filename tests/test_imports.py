@@ -176,12 +176,13 @@ for name in sys.argv[1:]:
 
 import torch
 from dllm_core.models.dense import dense_logits
-from dllm_core.models.llada import Llada, LladaConfig
+from dllm_core.models.llada import LladaConfig
+from dllm_core.models.transformer import Transformer
 
 config = LladaConfig(
     d_model=16, n_layers=1, n_heads=2, mlp_hidden_size=24, vocab_size=20, mask_token_id=2, eos_token_id=1
 )
-model = Llada(config, (1,), []).requires_grad_(False)
+model = Transformer(config, 2, (1,), []).requires_grad_(False)
 for parameter in model.parameters():
     parameter.fill_(0.1)
 print(tuple(dense_logits(model, torch.tensor([[4, 2, 2]])).shape))

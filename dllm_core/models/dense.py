@@ -10,8 +10,10 @@ from dllm_core.models.base import Model
 
 
 def dense_logits(model: Model, token: Tensor) -> Tensor:
-    """token [B, T], all positions real -> logits [B, T, V] of a bidirectional model."""
+    """token [B, T], all positions real -> logits [B, T, V]; a block-causal model's rows see to their block's end."""
     batch, width = token.shape
+    place = torch.arange(width, device=token.device) // (model.causal or width)
+    hidden = place[:, None] < place  # [T, T] keys of later blocks
     position = torch.arange(width, device=token.device).repeat(batch)  # [B T]
     x = model.embed(token.flatten())  # [B T, D]
     for layer in model.layers:
@@ -19,6 +21,7 @@ def dense_logits(model: Model, token: Tensor) -> Tensor:
         q, k, v = (t.unflatten(0, (batch, width)).transpose(1, 2) for t in (q, k, v))  # [B, H or G, T, d]
         shared = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(shared, 1), v.repeat_interleave(shared, 1)
-        weights = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1)  # [B, H, T, T]
+        scores = (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).masked_fill(hidden, float("-inf"))
+        weights = scores.softmax(-1)  # [B, H, T, T]
         x = layer.finish(x, (weights.to(v.dtype) @ v).transpose(1, 2).flatten(0, 1))
     return model.unembed(x).view(batch, width, -1)

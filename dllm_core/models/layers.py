@@ -18,7 +18,9 @@ def rotary_table(positions: int, width: int, theta: float, device: torch.device 
 
 
 def rotate_half_split(t: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn the pairs (t[i], t[i + d/2]) of t [N, H, d] by cos, sin [N, d/2]."""
+    """Turn the pairs (t[i], t[i + r/2]) of the first r dimensions of t [N, H, d] by cos, sin [N, r/2]; others pass."""
     cos, sin = cos[:, None], sin[:, None]
-    left, right = t.to(cos.dtype).chunk(2, -1)
-    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1).to(t.dtype)
+    half = cos.shape[-1]
+    left, right = t[..., :half].to(cos.dtype), t[..., half : 2 * half].to(cos.dtype)
+    turned = torch.cat([left * cos - right * sin, right * cos + left * sin], -1).to(t.dtype)
+    return turned if 2 * half == t.shape[-1] else torch.cat([turned, t[..., 2 * half :]], -1)

@@ -10,9 +10,10 @@ from pydantic import ValidationError
 from dllm_core.config import ModelConfig
 from dllm_core.errors import CheckpointError, ConfigError
 from dllm_core.models.base import Model, ModelShape
+from dllm_core.models.blueprint import Blueprint, FamilyConfig
 from dllm_core.models.checkpoint import StoredTensor, check_fit, fill, model_folder, read_json, stored_tensors
-from dllm_core.models.llada import Llada, LladaConfig
 from dllm_core.models.registry import Family, family_of
+from dllm_core.models.transformer import Transformer
 from dllm_core.text import TextCodec
 
 
@@ -37,8 +38,9 @@ class Checkpoint:
 
     folder: Path
     family: Family
-    config: LladaConfig
+    config: FamilyConfig
     codec: TextCodec
+    mask_id: int
     eos_ids: tuple[int, ...]
     stored: dict[str, StoredTensor]
 
@@ -49,18 +51,24 @@ class Checkpoint:
         family = family_of(settings, f"{folder / 'config.json'}")
         config = read_config(family, settings, folder)
         codec = TextCodec.load(folder)
-        checkpoint = cls(folder, family, config, codec, eos_ids(folder, settings, codec), stored_tensors(folder))
+        mask = mask_id(family, config, codec, folder)
+        stored = {name: tensor for name, tensor in stored_tensors(folder).items() if not config.spare(name)}
+        checkpoint = cls(folder, family, config, codec, mask, eos_ids(folder, settings, codec), stored)
         checkpoint.check_ids()
         check_fit(folder, checkpoint.stored, dict(checkpoint.build(torch.float32, "meta").weight_names()))
         return checkpoint
 
-    def build(self, dtype: torch.dtype, device: torch.device | str) -> Llada:
+    @property
+    def blueprint(self) -> Blueprint:
+        return self.config.blueprint()
+
+    def build(self, dtype: torch.dtype, device: torch.device | str) -> Transformer:
         """The model with its parameters allocated, not filled. Ids that no tokenizer entry has are never generated."""
-        unused = sorted(set(range(self.config.shape().vocab)) - self.codec.ids())
-        return self.family.model(self.config, self.eos_ids, unused, dtype=dtype, device=device)
+        unused = sorted(set(range(self.blueprint.shape.vocab)) - self.codec.ids())
+        return Transformer(self.config, self.mask_id, self.eos_ids, unused, dtype=dtype, device=device)
 
     def check_ids(self) -> None:
-        rows, mask = self.config.shape().vocab, self.config.mask_token_id
+        rows, mask = self.blueprint.shape.vocab, self.mask_id
         ids = {"mask_token_id": mask, "the largest end-of-answer id": max(self.eos_ids)}
         ids["the largest id of the tokenizer"] = max(self.codec.ids())
         for what, number in ids.items():
@@ -90,15 +98,15 @@ def describe(path: str | Path) -> ModelDescription:
     checkpoint = Checkpoint.read(path)
     return ModelDescription(
         family=checkpoint.family.name,
-        shape=checkpoint.config.shape(),
-        mask_id=checkpoint.config.mask_token_id,
+        shape=checkpoint.blueprint.shape,
+        mask_id=checkpoint.mask_id,
         eos_ids=checkpoint.eos_ids,
         has_template=checkpoint.codec.has_template,
         parameters=sum(tensor.numel() for _, tensor in checkpoint.build(torch.float32, "meta").weight_names()),
     )
 
 
-def read_config(family: Family, settings: dict[str, Any], folder: Path) -> LladaConfig:
+def read_config(family: Family, settings: dict[str, Any], folder: Path) -> FamilyConfig:
     try:
         config = family.config.model_validate(settings)
     except ValidationError as error:
@@ -107,6 +115,18 @@ def read_config(family: Family, settings: dict[str, Any], folder: Path) -> Llada
     if unsupported := config.unsupported():
         raise CheckpointError(f"{folder / 'config.json'}: settings that are not supported: {', '.join(unsupported)}")
     return config
+
+
+def mask_id(family: Family, config: FamilyConfig, codec: TextCodec, folder: Path) -> int:
+    """The mask by the first of the files that names it: config.json, the tokenizer's mask token, its added tokens."""
+    found = [config.mask_token_id, codec.mask_id, *(codec.id_of(text) for text in family.mask_tokens)]
+    number = next((number for number in found if number is not None), None)
+    if number is None:
+        raise CheckpointError(
+            f'{folder}: config.json has no mask_token_id and the tokenizer no mask token; add "mask_token_id" to '
+            "config.json"
+        )
+    return number
 
 
 def eos_ids(folder: Path, settings: dict[str, Any], codec: TextCodec) -> tuple[int, ...]:

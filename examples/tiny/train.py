@@ -19,7 +19,9 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from dllm_core.models.dense import dense_logits
-from dllm_core.models.llada import Llada, LladaConfig
+from dllm_core.models.llada import LladaConfig
+from dllm_core.models.mlp import GatedMlp
+from dllm_core.models.transformer import Transformer
 from examples.tiny.batches import batches
 
 OFFSETS = (0, 0, 0, 1, -1, 2, -2, 3)  # positions to the left that each head looks at first
@@ -33,7 +35,7 @@ def tiny_config(vocabulary: int, mask_id: int, eos_id: int) -> LladaConfig:
     )  # fmt: skip
 
 
-def initialise(model: Llada) -> None:
+def initialise(model: Transformer) -> None:
     """Start near what such a model has to find anyway (mimetic initialisation, Trockman and Kolter 2023), or it spends
     hours on a plateau where it knows the templates and copies nothing.
 
@@ -53,7 +55,8 @@ def initialise(model: Llada) -> None:
         model.head.copy_(model.wte * 0.04)  # logits of some units at first
         model.head[:, shared] = 0.0
         for layer in model.layers:
-            layer.ff_out.mul_((2 * shape.layers) ** -0.5)
+            assert isinstance(layer.mlp, GatedMlp)
+            layer.mlp.down.mul_((2 * shape.layers) ** -0.5)
             q, k, v = (part.unflatten(0, (-1, shape.head_dim)) for part in layer.qkv_proj.split(layer.split))
             for head, offset in enumerate(OFFSETS):
                 if offset:  # looks at places, whatever stands there
@@ -66,7 +69,7 @@ def initialise(model: Llada) -> None:
             layer.attn_out.copy_(v.flatten(0, 1).T)
 
 
-def optimizers_of(model: Llada, rate: float) -> tuple[torch.optim.Optimizer, ...]:
+def optimizers_of(model: Transformer, rate: float) -> tuple[torch.optim.Optimizer, ...]:
     """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for embedding, head and norms."""
     named = dict(model.named_parameters())
     matrices = [p for name, p in named.items() if p.dim() == 2 and name not in ("wte", "head")]
@@ -80,7 +83,7 @@ def learning_rate(step: int, steps: int, peak: float, warm_up: int = 300, decay:
     return peak * min(1.0, (step + 1) / warm_up, max(0.0, (steps - step) / (decay * steps)))
 
 
-def export(weights: dict[str, Tensor], model: Llada, folder: Path, eot: int) -> None:
+def export(weights: dict[str, Tensor], model: Transformer, folder: Path, eot: int) -> None:
     """A checkpoint folder as LLaDA publishes it; bf16."""
     live = dict(model.named_parameters())
     trained = {name: parameter.detach().clone() for name, parameter in live.items()}
@@ -96,7 +99,7 @@ def export(weights: dict[str, Tensor], model: Llada, folder: Path, eot: int) -> 
         "torch_dtype": "bfloat16",
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    generation = {"eos_token_id": [model.config.eos_token_id, eot]}
+    generation = {"eos_token_id": list(model.eos_ids)}
     (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
 
 
@@ -115,7 +118,7 @@ def main() -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(arguments.folder)
     eos, eot, mask_id = (tokenizer.convert_tokens_to_ids(t) for t in ("<|endoftext|>", "<|eot_id|>", "<|mdm_mask|>"))
-    model = Llada(tiny_config(len(tokenizer), mask_id, eos), (eos, eot), reserved=[])
+    model = Transformer(tiny_config(len(tokenizer), mask_id, eos), mask_id, (eos, eot), reserved=[])
     initialise(model)
     if arguments.start is not None:
         stored = load_file(arguments.start / "model.safetensors")

@@ -14,7 +14,7 @@ from dllm_core.decode import progress
 from dllm_core.errors import EngineError
 from dllm_core.frontier.block import BlockFrontier
 from dllm_core.models.base import ModelShape
-from dllm_core.models.llada import Llada
+from dllm_core.models.transformer import Transformer
 from dllm_core.request import Request
 from dllm_core.signals import Signals
 from tests.fakes import EOS, MASK, engine_of, facts, some_requests, tiny_model
@@ -128,7 +128,7 @@ def config(cache: str, commit: str, **more) -> DecodeConfig:
     return DecodeConfig(cache=CACHES[cache], commit=COMMITS[commit], block_length=8, **more)
 
 
-def model_under(frontier: str, **more) -> Llada:
+def model_under(frontier: str, **more) -> Transformer:
     """The tiny model; where answers are cut at their end, one that likes to end."""
     model = tiny_model(**more)
     if frontier == "eotp":

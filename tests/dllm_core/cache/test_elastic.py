@@ -12,7 +12,7 @@ from dllm_core.commit.threshold import Threshold
 from dllm_core.config import DecodeConfig
 from dllm_core.decode import with_readers
 from dllm_core.forward import forward
-from dllm_core.models.llada import Llada
+from dllm_core.models.transformer import Transformer
 from dllm_core.rows import Rows
 from dllm_core.signals import Signals
 from dllm_core.store import LayerStore
@@ -26,7 +26,7 @@ class Bench:
     """Two requests in the middle of a decode: the policy, its canvas and store, stepped by hand."""
 
     cache: ElasticCache
-    model: Llada
+    model: Transformer
     canvas: Canvas
     store: LayerStore
 

@@ -14,7 +14,7 @@ from dllm_core.config import DecodeConfig
 from dllm_core.decode import with_readers
 from dllm_core.errors import ConfigError
 from dllm_core.forward import forward
-from dllm_core.models.llada import Llada
+from dllm_core.models.transformer import Transformer
 from dllm_core.neighbourhood import Neighbourhood
 from dllm_core.rows import Rows
 from dllm_core.signals import Signals
@@ -85,7 +85,7 @@ class Bench:
     """Two requests in the middle of a decode: the policy, its canvas and store, stepped by hand."""
 
     cache: PolestarCache
-    model: Llada
+    model: Transformer
     canvas: Canvas
     store: LayerStore
     rows: list[list[list[int]]] = field(default_factory=list)  # of the last forward, [layer][slot] positions

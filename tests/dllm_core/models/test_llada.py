@@ -10,8 +10,9 @@ from torch import Tensor
 
 from dllm_core.config import ModelConfig
 from dllm_core.models.dense import dense_logits
-from dllm_core.models.llada import Llada, LladaConfig
+from dllm_core.models.llada import LladaConfig
 from dllm_core.models.load import load
+from dllm_core.models.transformer import Transformer
 from tests.checkpoints import make_checkpoint, published_shapes, random_weights, settings
 
 LLADA_8B = {
@@ -34,9 +35,9 @@ LLADA_8B_FIRST_BLOCK = {
 }
 
 
-def small_model(dtype: torch.dtype = torch.float32, reserved: list[int] | None = None, **changes: Any) -> Llada:
+def small_model(dtype: torch.dtype = torch.float32, reserved: list[int] | None = None, **changes: Any) -> Transformer:
     config = settings(embedding_size=40, vocab_size=40, mask_token_id=3, eos_token_id=1, **changes)
-    model = Llada(LladaConfig.model_validate(config), (1,), reserved or [], dtype=dtype).requires_grad_(False)
+    model = Transformer(LladaConfig.model_validate(config), 3, (1,), reserved or [], dtype=dtype).requires_grad_(False)
     weights = random_weights(config)
     for name, parameter in model.weight_names():
         parameter.copy_(weights[name])
@@ -85,7 +86,7 @@ def formula(weights: dict[str, Tensor], config: dict[str, Any], tokens: list[int
 
 
 def test_the_8b_configuration_has_exactly_the_published_names_and_shapes() -> None:
-    model = Llada(LladaConfig.model_validate(LLADA_8B), (126081,), [], device="meta")
+    model = Transformer(LladaConfig.model_validate(LLADA_8B), 126336, (126081,), [], device="meta")
     found = {name: tuple(tensor.shape) for name, tensor in model.weight_names()}
     assert len(found) == 3 + 9 * 32
     assert found == published_shapes(LLADA_8B)

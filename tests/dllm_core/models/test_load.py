@@ -11,8 +11,8 @@ from dllm_core.config import ModelConfig
 from dllm_core.errors import CheckpointError, ConfigError
 from dllm_core.models.base import Model
 from dllm_core.models.dense import dense_logits
-from dllm_core.models.llada import Llada
 from dllm_core.models.load import describe, load
+from dllm_core.models.transformer import Transformer
 from tests.checkpoints import make_checkpoint, random_weights, reserved_id, settings, tokenizer_ids
 
 TOKENS = torch.tensor([[7, 300, 2, 41, 2, 999]])
@@ -35,7 +35,7 @@ def rename_special(file: Path, **changes: Any) -> None:
 
 def test_every_parameter_holds_its_stored_tensor(tmp_path: Path) -> None:
     model = loaded(make_checkpoint(tmp_path))
-    assert isinstance(model, Llada)
+    assert isinstance(model, Transformer)
     stored = random_weights(settings())
     assert {name for name, _ in model.weight_names()} == stored.keys()
     for name, parameter in model.weight_names():
@@ -53,7 +53,7 @@ def test_a_sharded_checkpoint_equals_the_whole_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_weights_are_converted_to_the_precision_asked_for(tmp_path: Path, dtype: str, stored: torch.dtype) -> None:
     model = loaded(make_checkpoint(tmp_path, dtype=stored), dtype)
-    assert isinstance(model, Llada)
+    assert isinstance(model, Transformer)
     asked = getattr(torch, dtype)
     for name, tensor in random_weights(settings(), stored).items():
         assert torch.equal(dict(model.weight_names())[name], tensor.to(asked)), name
@@ -160,10 +160,10 @@ def test_a_folder_without_weights_says_which_files_it_lacks(tmp_path: Path) -> N
         loaded(tmp_path)
 
 
-@pytest.mark.parametrize("architectures", [["DreamModel"], []])
+@pytest.mark.parametrize("architectures", [["LlamaForCausalLM"], []])
 def test_an_unknown_family_is_named_with_the_known_ones(tmp_path: Path, architectures: list[str]) -> None:
-    make_checkpoint(tmp_path, architectures=architectures, model_type="Dream")
-    with pytest.raises(CheckpointError, match=r"Dream.*not supported; supported are: llada \(LLaDAModelLM\)"):
+    make_checkpoint(tmp_path, architectures=architectures, model_type="llama")
+    with pytest.raises(CheckpointError, match=r"llama.*not supported; supported are: llada \(LLaDAModelLM\)"):
         loaded(tmp_path)
 
 
@@ -194,6 +194,20 @@ def test_a_config_without_a_needed_field_names_the_field(tmp_path: Path) -> None
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match=r"config\.json: mask_token_id: Field required"):
         loaded(tmp_path)
+
+
+def test_a_mask_that_no_file_names_is_asked_for(tmp_path: Path) -> None:
+    make_checkpoint(tmp_path, family="sdar")
+    mask = reserved_id("<|mdm_mask|>")
+    assert loaded(tmp_path).mask_id == mask  # the tokenizer's mask token
+    change_json(tmp_path / "tokenizer_config.json", mask_token=None)
+    with pytest.raises(CheckpointError, match='no mask token; add "mask_token_id"'):
+        loaded(tmp_path)
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace("<|mdm_mask|>", "<|MASK|>"))
+    assert loaded(tmp_path).mask_id == mask  # the spelling of SDAR's authors
+    change_json(tmp_path / "config.json", mask_token_id=0)
+    assert loaded(tmp_path).mask_id == 0  # config.json goes first
 
 
 def test_a_config_that_is_no_json_is_named(tmp_path: Path) -> None:
@@ -239,7 +253,7 @@ def test_cuda_without_a_device_says_what_to_set(tmp_path: Path) -> None:
 def test_a_model_on_the_gpu_holds_the_same_weights(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path, shards=2)
     model, _ = load(ModelConfig(path=str(folder), dtype="float32", device="cuda"))
-    assert isinstance(model, Llada)
+    assert isinstance(model, Transformer)
     stored = random_weights(settings())
     for name, parameter in model.weight_names():
         assert parameter.is_cuda

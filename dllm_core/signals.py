@@ -18,7 +18,7 @@ CHUNK_BYTES = 128 * 2**20  # fp32 logits that are held at once; bounds memory, n
 @dataclass(frozen=True, slots=True)
 class Signals:
     token: Tensor  # [B, T] int64 likeliest or sampled candidate; never the mask token
-    confidence: Tensor  # [B, T] fp32 untempered probability of `token`; -inf where nothing was read
+    confidence: Tensor  # [B, T] fp32 probability of `token`, untempered unless the policy tempers; -inf where unread
     entropy: Tensor  # [B, T] fp32 nats; +inf where nothing was read
     margin: Tensor  # [B, T] fp32 p_(1) - p_(2); -inf where nothing was read, and everywhere unless a policy asks
 
@@ -34,11 +34,19 @@ class Signals:
 
 
 def read_signals(
-    model: Model, rows: Rows, x: Tensor, canvas: Canvas, reads: Tensor, adjust: Adjust, needs_margin: bool = False
+    model: Model,
+    rows: Rows,
+    x: Tensor,
+    canvas: Canvas,
+    reads: Tensor,
+    adjust: Adjust,
+    needs_margin: bool = False,
+    tempered: bool = False,
 ) -> Signals:
     """Run the vocabulary head on the computed rows x [N, D] that predict a position of reads [B, T], on no others.
 
     Where the rows say themselves which of them are read, they have been asked with the same reads.
+    tempered: `adjust` gives logits at each request's temperature; tokens are drawn from them as they are.
     """
     signals = Signals.unread(canvas)
     slot, target, row = predictors(rows, canvas, reads, model.shift)
@@ -53,7 +61,7 @@ def read_signals(
         if guide is not None:
             logits = guided(logits, model.unembed(x[guide[part]]), canvas.guidance[slot[part]])
         logits = adjust(canvas, slot[part], target[part], logits)
-        note(signals, logits, slot[part], target[part], canvas, needs_margin)
+        note(signals, logits, slot[part], target[part], canvas, needs_margin, tempered)
     if guide is not None:
         for plane in (signals.token, signals.confidence, signals.entropy, signals.margin):
             plane.copy_(plane[canvas.leader])
@@ -107,12 +115,17 @@ def guided(logits: Tensor, unconditional: Tensor, scale: Tensor) -> Tensor:
     return torch.where((scale > 0)[:, None], mixed, logits)
 
 
-def note(signals: Signals, logits: Tensor, slot: Tensor, target: Tensor, canvas: Canvas, needs_margin: bool) -> None:
+def note(
+    signals: Signals, logits: Tensor, slot: Tensor, target: Tensor, canvas: Canvas, needs_margin: bool, tempered: bool
+) -> None:
     """Write what logits [n, V] say of the positions (slot, target) [n] into the planes."""
     draw = None
     if canvas.samples:
         turn = canvas.age[slot] if canvas.noise_per_step else torch.zeros_like(target)
-        draw = Draw(canvas.temperature[slot], canvas.top_p[slot], canvas.seed[slot], target, turn)
+        heat, top_p = canvas.temperature[slot], canvas.top_p[slot]
+        if tempered:
+            heat, top_p = (heat > 0).to(heat.dtype), torch.ones_like(top_p)
+        draw = Draw(heat, top_p, canvas.seed[slot], target, turn)
     said = token_signals(logits, draw, needs_margin)
     signals.token[slot, target] = said.token
     signals.confidence[slot, target] = said.confidence

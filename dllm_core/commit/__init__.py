@@ -10,6 +10,8 @@ from pydantic import Field
 from dllm_core.commit.base import CommitPolicy
 from dllm_core.commit.certainty import CertaintyConfig
 from dllm_core.commit.credit import CreditConfig
+from dllm_core.commit.dream import DreamConfig
+from dllm_core.commit.dynamic import DynamicConfig
 from dllm_core.commit.eb import EntropyBoundedConfig
 from dllm_core.commit.extrapolate import Extrapolate, Extrapolation
 from dllm_core.commit.factor import FactorConfig
@@ -33,6 +35,8 @@ SingleConfig = (
     | PolestarCommitConfig
     | TspdConfig
     | Learn2pdConfig
+    | DreamConfig
+    | DynamicConfig
 )
 
 
@@ -49,7 +53,7 @@ class ExtrapolateConfig(Extrapolation):
 CommitConfig = Annotated[SingleConfig | ExtrapolateConfig, Field(discriminator="kind")]
 
 __all__ = [
-    "CertaintyConfig", "CommitConfig", "CommitPolicy", "CreditConfig", "EntropyBoundedConfig", "ExtrapolateConfig",
-    "FactorConfig", "KlassConfig", "Learn2pdConfig", "LocalLeapConfig", "PolestarCommitConfig", "ThresholdConfig",
-    "TopKConfig", "TspdConfig",
+    "CertaintyConfig", "CommitConfig", "CommitPolicy", "CreditConfig", "DreamConfig", "DynamicConfig",
+    "EntropyBoundedConfig", "ExtrapolateConfig", "FactorConfig", "KlassConfig", "Learn2pdConfig", "LocalLeapConfig",
+    "PolestarCommitConfig", "ThresholdConfig", "TopKConfig", "TspdConfig",
 ]  # fmt: skip

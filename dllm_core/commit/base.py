@@ -31,6 +31,7 @@ class CommitPolicy(ABC):
     keeps_distributions: bool = False  # True: fp32 over the vocabulary is kept for each open position
     taps: bool = False  # True: `after_attend` is overridden, so layers cannot be replayed as one
     adjusts_logits: bool = False  # True: `adjust` is overridden, so head and signals cannot be fused
+    tempers_logits: bool = False  # True: `adjust` gives them at the request's temperature, cut to what may be drawn
 
     @abstractmethod
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:

@@ -39,6 +39,7 @@ class Extrapolate(CommitPolicy):
         self.rules = (*base.rules, "extrapolated")
         self.needs_margin, self.taps = base.needs_margin, base.taps
         self.keeps_distributions, self.adjusts_logits = base.keeps_distributions, base.adjusts_logits
+        self.tempers_logits = base.tempers_logits
         self.off = config.horizon == 0 or config.coverage > 1
 
     def attach(self, canvas: Canvas, shape: ModelShape) -> None:

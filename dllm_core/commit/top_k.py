@@ -18,10 +18,11 @@ from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
 from dllm_core.commit.base import CommitPolicy
 from dllm_core.models.base import ModelShape
+from dllm_core.schedule import steps_of_span
 from dllm_core.signals import Signals
 from kernels.noise import uniform
 
-Remasking = Literal["low_confidence", "margin", "entropy", "random"]
+Remasking = Literal["low_confidence", "margin", "entropy", "random", "sequential"]
 ONE_A_STEP = 4096  # more than an answer is long: one token in each step
 REMASKING_STREAM = 1  # keeps this noise apart from the sampler's, which is stream 0
 
@@ -39,9 +40,8 @@ class TopK(CommitPolicy):
 
     def choose(self, canvas: Canvas, signals: Signals) -> Tensor:
         self.holes = torch.where(canvas.step == 0, canvas.open.sum(1), self.holes)
-        length = (canvas.end - canvas.prompt_end).clamp_min(1)  # [B] G
-        begin, stop = canvas.start - canvas.prompt_end, canvas.stop - canvas.prompt_end
-        steps = (self.steps * stop // length - self.steps * begin // length).clamp_min(1)  # [B]
+        length = canvas.end - canvas.prompt_end  # [B] G
+        steps = steps_of_span(self.steps, canvas)  # [B]
         count = self.holes // steps + (canvas.step < self.holes % steps)  # [B]
         # late: a slot of a long-held span finishes at once
         count = torch.where(canvas.step >= steps, self.holes, count)
@@ -60,6 +60,8 @@ class TopK(CommitPolicy):
                 return signals.margin
             case "entropy":
                 return -signals.entropy
+            case "sequential":
+                return -canvas.position.to(signals.confidence.dtype).expand_as(signals.confidence)
             case "random":
                 return uniform(canvas.seed[:, None], canvas.position, canvas.age[:, None], REMASKING_STREAM)
 

@@ -33,6 +33,7 @@ class Recording(CommitPolicy):
         self.base, self.answers, self.block_length = base, answers, block_length
         self.rules, self.needs_margin, self.taps = base.rules, base.needs_margin, base.taps
         self.keeps_distributions, self.adjusts_logits = base.keeps_distributions, base.adjusts_logits
+        self.tempers_logits = base.tempers_logits
         self.notes: defaultdict[str, list[Chunk]] = defaultdict(list)  # by request id
 
     def attach(self, canvas: Canvas, shape: ModelShape) -> None:

@@ -95,6 +95,10 @@ COMMITS = {
     },
     "tspd": {"kind": "tspd", "controller": "lstm"},
     "tspd-gru": {"kind": "tspd", "controller": "gru", "delta": 0.6},
+    "dream": {"kind": "dream", "steps": 9, "top_k": 20},
+    "dream-drawn": {"kind": "dream", "steps": 9, "alg": "entropy", "alg_temp": 0.5},
+    "dream-margin": {"kind": "dream", "steps": 9, "alg": "topk_margin"},
+    "dynamic": {"kind": "dynamic", "tau": 0.3, "steps": 4, "top_k": 20},
     "learn2pd": {"kind": "learn2pd", "controller": "filter", "delta": 0.6},
 }
 FRONTIERS = {
@@ -104,7 +108,8 @@ FRONTIERS = {
 }
 COUNT_FROM_A_BLOCK = {"prefix", "dual", "dkv", "entropy-all", "polestar", "polestar-all"}
 RULES_OF_A_BLOCK = {
-    "klass", "credit", "polestar", "extrapolate", "extrapolate-polestar", "tspd", "tspd-gru", "learn2pd",
+    "dream", "dream-drawn", "dream-margin", "dynamic", "klass", "credit", "polestar", "extrapolate",
+    "extrapolate-polestar", "tspd", "tspd-gru", "learn2pd",
 }  # fmt: skip
 SHIFTS = pytest.mark.parametrize("shift", [0, 1], ids=["llada", "dream"])
 

@@ -428,7 +428,7 @@ class Noting(CommitPolicy):
     """Chooses nothing and notes what it is asked."""
 
     rules = ("noted",)
-    needs_margin, keeps_distributions, adjusts_logits = True, True, True
+    needs_margin, keeps_distributions, adjusts_logits, tempers_logits = True, True, True, True
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -475,7 +475,7 @@ def test_every_hook_reaches_the_base():
     base, canvas = Noting(), canvas_of()
     policy = Extrapolate(base, ExtrapolateConfig(), BLOCK)
     assert (policy.rules, policy.needs_margin, policy.needs_fixed_span) == (("noted", "extrapolated"), True, True)
-    assert (policy.keeps_distributions, policy.adjusts_logits) == (True, True)
+    assert (policy.keeps_distributions, policy.adjusts_logits, policy.tempers_logits) == (True, True, True)
     shape, signals = tiny_model().shape, says(canvas, [[0.5]])
     policy.attach(canvas, shape)
     policy.reset(torch.tensor([True]))

@@ -104,6 +104,7 @@ def examine(config: JobConfig) -> Prospect:
     refuse_unfit(config.decode, model.shape, config.decode.block_length, "decode")
     config.decode.cache.build(config.decode.block_length).refuse_unfit(model.shape)
     config.engine.refuse_device(config.model.device)
+    config.decode.frontier.build(config.decode.block_length).refuse_unfit(model.shape)
     held = capacity(model.shape, dtype_of(config.model.dtype), config.engine, guided=config.decode.guidance > 0)
     storage, listing = storage_at(config.output.path, config.s3), list_input(config.input.paths, config.s3)
     print_of = fingerprint.make_fingerprint(config, listing.files)

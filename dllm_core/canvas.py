@@ -46,6 +46,7 @@ class Canvas:
     noise_per_step: bool = False  # sampling noise is drawn anew at each step
     max_span_steps: int = 256  # a span is held no longer than this, whatever the policy says
     keys: Tensor | None = None  # [B, T] bool: positions that exist now; None = all valid ones
+    ends_with_block: bool = False  # `keys` leaves out nothing but what lies right of the span's causal block
     seats: list[Seat | None] = field(default_factory=list)
     pairs: dict[int, int] = field(default_factory=dict)  # guided slot -> its guide
 
@@ -143,6 +144,13 @@ class Canvas:
         """[N] how far a row sees: the last position of its slot that exists, or the end of its own block."""
         end = (self.sees if sees is None else sees)[slot]
         return end if not self.causal else torch.minimum((position // self.causal + 1) * self.causal, end)
+
+    def gaps(self, slot: Tensor) -> Tensor | None:
+        """[N, T] bool: positions that exist, of the slots of rows [N]; None where `reach` alone says it.
+
+        A block-causal canvas ends with the block, and so does the reach of every row of it.
+        """
+        return None if self.keys is None or self.ends_with_block else self.keys[slot]
 
     def cell(self, position: Tensor) -> Tensor:
         """position [B, W] -> store cells; positions off the slot are clamped into it."""

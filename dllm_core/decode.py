@@ -52,7 +52,7 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         commit.reset(entered)
         desk.counts.reset(entered)
         canvas.move(*frontier.span(canvas))
-        canvas.keys = frontier.keys(canvas)
+        canvas.keys, canvas.ends_with_block = frontier.keys(canvas), frontier.ends_with_block
 
         planned = with_readers(cache.plan(canvas), canvas, model.shift)  # [B, T]
         reads = commit.reads(canvas)

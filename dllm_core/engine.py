@@ -60,6 +60,7 @@ class Engine:
         cache = self.method.cache
         cache.refuse_unfit(model.shape)
         sizes.refuse_device(str(device))
+        self.method.frontier.refuse_unfit(model.shape)
         self.store = LayerStore(
             model.shape, self.cells, dtype, device, cache.keeps_hidden, cache.keeps_plain_keys, cache.keeps_updates
         )

@@ -61,7 +61,7 @@ def attend_and_finish(
     """Attention, residuals and MLP of x [N, D], in chunks of rows: they are independent once K and V are written, so
     chunks bound memory and change no result.
     """
-    keys = None if canvas.keys is None else canvas.keys[rows.slot]
+    keys = canvas.gaps(rows.slot)
     if len(rows) <= max_rows:
         return layer.finish(x, ragged_attention(q, store.k[i], store.v[i], rows.runs, keys))
     out = torch.empty_like(x)

@@ -46,13 +46,13 @@ class LayerTap:
         c, k = self.canvas, self.store.plain if plain else self.store.k
         if k is None:
             raise ValueError("the store keeps no plain keys; the policy must set keeps_plain_keys")
-        keys = None if c.keys is None else c.keys[slot]
+        keys = c.gaps(slot)
         return attention_probs(q, k[self.index], c.base[slot], c.reach(slot, position), c.token.shape[1], keys)
 
     def received(self, rows: Rows, q: Tensor) -> Tensor:
         """[B, T] attention that each position gets from rows with queries q [N, H, d], mean over heads, summed."""
         c = self.canvas
-        keys = None if c.keys is None else c.keys[rows.slot]
+        keys = c.gaps(rows.slot)
         cells = attention_received(q, self.store.k[self.index], rows.runs, keys)
         return cells[c.cell(c.position.expand_as(c.token))].masked_fill(~c.valid, 0.0)
 
@@ -62,7 +62,7 @@ class LayerTap:
         For many rows: it goes through them in chunks and copies no keys.
         """
         c = self.canvas
-        keys = None if c.keys is None else c.keys[rows.slot]
+        keys = c.gaps(rows.slot)
         return mean_attention(q, self.store.k[self.index], rows.runs, c.token.shape[1], keys)
 
     def attention_drift(
@@ -76,5 +76,5 @@ class LayerTap:
         k = self.store.plain if plain else self.store.k
         if k is None:
             raise ValueError("the store keeps no plain keys; the policy must set keeps_plain_keys")
-        keys = None if self.canvas.keys is None else self.canvas.keys[rows.slot]
+        keys = self.canvas.gaps(rows.slot)
         return attention_drift(q, k[self.index], rows.runs, before, at, keys, measure)

@@ -39,7 +39,8 @@ def tiny_model(shift: int = 0, dtype: torch.dtype = torch.float64, seed: int = 0
         d_model=32, n_layers=3, n_heads=4, n_kv_heads=2, mlp_hidden_size=64, vocab_size=50, embedding_size=64,
         max_sequence_length=256, mask_token_id=MASK, eos_token_id=EOS,
     )  # fmt: skip
-    made = replace(config.blueprint(), shift=shift, causal=causal)
+    made = config.blueprint()
+    made = replace(made, shift=shift, shape=replace(made.shape, causal=causal))
     model = Transformer(config, MASK, (EOS,), list(range(50, 64)), dtype, blueprint=made)
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():

@@ -11,6 +11,7 @@ from dllm_core.cache.dllm import DllmCacheConfig
 from dllm_core.cache.dual import DualCacheConfig
 from dllm_core.cache.elastic import ElasticCacheConfig
 from dllm_core.cache.entropy import EntropyCacheConfig
+from dllm_core.cache.exact import ExactCacheConfig
 from dllm_core.cache.none import NoCacheConfig
 from dllm_core.cache.polestar import PolestarCacheConfig
 from dllm_core.cache.prefix import PrefixCacheConfig
@@ -24,11 +25,13 @@ CacheConfig = Annotated[
     | DllmCacheConfig
     | D2CacheConfig
     | ElasticCacheConfig
-    | PolestarCacheConfig,
+    | PolestarCacheConfig
+    | ExactCacheConfig,
     Field(discriminator="kind"),
 ]
 
 __all__ = [
     "CacheConfig", "CachePolicy", "D2CacheConfig", "DelayedCacheConfig", "DllmCacheConfig", "DualCacheConfig",
-    "ElasticCacheConfig", "EntropyCacheConfig", "NoCacheConfig", "PolestarCacheConfig", "PrefixCacheConfig",
+    "ElasticCacheConfig", "EntropyCacheConfig", "ExactCacheConfig", "NoCacheConfig", "PolestarCacheConfig",
+    "PrefixCacheConfig",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from dllm_core.canvas import Canvas
+    from dllm_core.models.base import ModelShape
     from dllm_core.signals import Signals
 
 
@@ -17,11 +18,16 @@ class Frontier(ABC):
 
     fixed: ClassVar[bool] = True  # False: the span moves with every token, so what refreshes at a new span is refused
 
+    ends_with_block: ClassVar[bool] = False  # True: of a block-causal canvas, `keys` is all up to the block's end
     most_open: int  # positions that may be open at once in a slot
 
     @abstractmethod
     def span(self, canvas: Canvas) -> tuple[Tensor, Tensor]:
         """start [B], stop [B] of the active span."""
+
+    def refuse_unfit(self, shape: ModelShape) -> None:
+        """Raises ConfigError where a model of this shape cannot be decoded so."""
+        return
 
     def keys(self, canvas: Canvas) -> Tensor | None:
         """[B, T] bool: positions that exist now; None = all valid ones. Holds the span and everything left of it."""

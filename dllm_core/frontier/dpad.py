@@ -19,6 +19,7 @@ from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
 from dllm_core.frontier.base import Frontier
 from dllm_core.frontier.block import BlockFrontier
+from dllm_core.models.base import ModelShape
 from kernels.noise import uniform
 
 DROPOUT_STREAM = 2  # keeps this noise apart from the sampler's and the random remasking's
@@ -31,6 +32,9 @@ class DpadFrontier(Frontier):
 
     def span(self, canvas: Canvas) -> tuple[Tensor, Tensor]:
         return self.blocks.span(canvas)
+
+    def refuse_unfit(self, shape: ModelShape) -> None:
+        self.blocks.refuse_unfit(shape)
 
     def keys(self, canvas: Canvas) -> Tensor:
         far = canvas.position - canvas.stop[:, None]  # [B, T] distance from the block

@@ -19,15 +19,24 @@ from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
 from dllm_core.frontier.base import Frontier
 from dllm_core.frontier.block import BlockFrontier
+from dllm_core.models.base import ModelShape
 from dllm_core.signals import Signals
 
 
 class EotpFrontier(Frontier):
+    ends_with_block = True
+
     def __init__(self, block_length: int, tau: float) -> None:
         self.blocks, self.most_open, self.tau = BlockFrontier(block_length), block_length, tau
 
     def span(self, canvas: Canvas) -> tuple[Tensor, Tensor]:
         return self.blocks.span(canvas)
+
+    def refuse_unfit(self, shape: ModelShape) -> None:
+        self.blocks.refuse_unfit(shape)
+
+    def keys(self, canvas: Canvas) -> Tensor | None:
+        return self.blocks.keys(canvas)
 
     def cut(self, canvas: Canvas, signals: Signals) -> Tensor:
         behind = canvas.position + 1  # [T]

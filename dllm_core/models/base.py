@@ -19,6 +19,7 @@ class ModelShape:
     vocab: int  # V rows of the vocabulary head, reserved ids included
     intermediate: int  # F width of the MLP
     max_positions: int  # longest canvas the rotary table covers
+    causal: int = 0  # block size of a block-causal model, counted from position 0; 0 = rows see everything
 
 
 class Layer(Protocol):

@@ -45,7 +45,6 @@ class Blueprint:
     theta: float  # base of the rotary frequencies
     rotary: int  # the first so many dimensions of a head turn, the rest pass
     shift: int = 0  # row p predicts position p + shift
-    causal: int = 0  # block size of a block-causal model
     qkv_bias: bool = False
     out_bias: bool = False  # of the projection after attention
     qk_norm: bool = False  # each head of q and of k is normed before it turns

@@ -15,8 +15,8 @@ class FastDllmConfig(QwenSettings):
     bd_size: int = Field(default=32, gt=0, description="positions of a block; the default is that of the paper")
 
     def blueprint(self) -> Blueprint:
-        shape = self.shape_with(self.intermediate_size)
+        shape = self.shape_with(self.intermediate_size, self.bd_size)
         return Blueprint(
-            shape, self.rms_norm_eps, self.rope_theta, rotary=shape.head_dim, shift=1, causal=self.bd_size,
+            shape, self.rms_norm_eps, self.rope_theta, rotary=shape.head_dim, shift=1,
             qkv_bias=True, tied=self.tie_word_embeddings,
         )  # fmt: skip

@@ -56,10 +56,10 @@ class Llada2Config(QwenSettings):
             shared_width=shared * self.moe_intermediate_size, router="grouped_sigmoid", bias=True, groups=self.n_group,
             kept_groups=self.topk_group, scale=self.routed_scaling_factor,
         )  # fmt: skip
-        shape = self.shape_with(self.intermediate_size)
+        shape = self.shape_with(self.intermediate_size, self.block_size)
         return Blueprint(
             shape, self.rms_norm_eps, self.rope_theta, rotary=int(shape.head_dim * self.partial_rotary_factor),
-            causal=self.block_size, qk_norm=True, tied=self.tie_word_embeddings, experts=experts, dense_layers=dense,
+            qk_norm=True, tied=self.tie_word_embeddings, experts=experts, dense_layers=dense,
         )  # fmt: skip
 
     def weight_names(self, model: Transformer) -> Iterator[tuple[str, Tensor]]:

@@ -64,7 +64,7 @@ class QwenSettings(FamilyConfig, ABC):
     def wanted(self) -> dict[str, Any]:
         return {"hidden_act": "silu", "use_sliding_window": False, "rope_scaling": False}
 
-    def shape_with(self, intermediate: int) -> ModelShape:
+    def shape_with(self, intermediate: int, causal: int = 0) -> ModelShape:
         return ModelShape(
             layers=self.num_hidden_layers,
             heads=self.num_attention_heads,
@@ -74,6 +74,7 @@ class QwenSettings(FamilyConfig, ABC):
             vocab=self.vocab_size,
             intermediate=intermediate,
             max_positions=self.max_position_embeddings,
+            causal=causal,
         )
 
     def weight_names(self, model: Transformer) -> Iterator[tuple[str, Tensor]]:

@@ -48,8 +48,8 @@ class SdarConfig(QwenSettings):
             experts = ExpertsBlueprint(
                 self.num_experts, self.num_experts_per_tok, self.moe_intermediate_size, renormalise=self.norm_topk_prob
             )
-        shape, bias = self.shape_with(inner), self.attention_bias
+        shape, bias = self.shape_with(inner, self.block_size), self.attention_bias
         return Blueprint(
-            shape, self.rms_norm_eps, self.rope_theta, rotary=shape.head_dim, causal=self.block_size, qkv_bias=bias,
+            shape, self.rms_norm_eps, self.rope_theta, rotary=shape.head_dim, qkv_bias=bias,
             out_bias=bias, qk_norm=True, tied=self.tie_word_embeddings, experts=experts,
         )  # fmt: skip

@@ -124,7 +124,7 @@ class Transformer(nn.Module):
 
     @property
     def causal(self) -> int:
-        return self.made.causal
+        return self.made.shape.causal
 
     def embed(self, token: Tensor) -> Tensor:
         return F.embedding(token, self.wte)

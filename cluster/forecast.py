@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from cluster.memory import MemoryNeed, need
 from cluster.model_copy import with_described_model
 from cluster.prospect import Prospect
 from cluster.reading.prompts import PromptBuilder
@@ -10,7 +11,7 @@ from cluster.reading.table_io import RowReader
 from cluster.shard import Shard
 from dllm_core.capacity import bytes_per_cell, kept_per_cell
 from dllm_core.config import DecodeConfig
-from dllm_core.models.load import bytes_of, dtype_of
+from dllm_core.models.load import ModelDescription, bytes_of, dtype_of
 from dllm_core.signals import CHUNK_BYTES
 from dllm_core.text import TextCodec
 
@@ -36,6 +37,9 @@ class Forecast:
     lengths: list[int]  # prompt tokens of those that could be read
     too_long: list[int]  # prompt tokens of those that no slot has room for
     refused: dict[str, int]  # why other rows of the sample will be error rows -> how many, the most frequent first
+    model: ModelDescription
+    dtype: str
+    memory: MemoryNeed  # of a device, by slots
     begun: bool  # the output folder holds a run of this job already
 
 
@@ -83,6 +87,11 @@ def forecast(prospect: Prospect) -> Forecast:
         lengths=lengths,
         too_long=too_long,
         refused=dict(refused.most_common()),
+        model=model,
+        dtype=config.model.dtype,
+        memory=need(
+            model.shape, model.weight_bytes(config.model.dtype), config.model.dtype, decode, config.engine, held.width
+        ),
         begun=prospect.begun,
     )
 

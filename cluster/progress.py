@@ -35,6 +35,7 @@ class ProgressBoard:
         self.alive: set[str] = set()
         self.moved: dict[str, tuple[float, WorkerProgress]] = {}  # worker -> since when it has looked like this
         self.stalled: set[str] = set()
+        self.quarters: dict[str, int] = {}  # of its weights that a worker was said to have read
         self.warned: set[str] = set()
         self.samples: deque[tuple[float, int, int]] = deque()  # time, rows, tokens
 
@@ -66,8 +67,17 @@ class ProgressBoard:
         self.samples.append((now, rows, tokens))
         while self.samples[-1][0] - self.samples[0][0] > WINDOW:
             self.samples.popleft()
+        self._say_loading(progress)
         self.screen.show(self._facts(rows))
         return [*self._stalls(now, progress, busy), *self._shares()]
+
+    def _say_loading(self, progress: Mapping[str, WorkerProgress]) -> None:
+        """One line per worker and quarter of its weights: a large model takes minutes to read."""
+        for worker, seen in progress.items():
+            quarter = int(4 * seen.loaded)
+            if worker not in self.alive and 0 < quarter < 4 and quarter > self.quarters.get(worker, 0):
+                self.quarters[worker] = quarter
+                self.screen.say(f"{worker} is loading: {25 * quarter} % of the weights are read")
 
     def _facts(self, rows: int) -> Facts:
         (since, rows_then, tokens_then), (now, rows_now, tokens_now) = self.samples[0], self.samples[-1]

@@ -75,3 +75,4 @@ class WorkerProgress:
     waiting: int = 0  # requests that have no slot yet
     open_rows: int = 0  # completed requests of shards in hand
     open_tokens: int = 0  # their answer tokens
+    loaded: float = 1.0  # share of the weights that is read; below 1 nothing is decoded yet

@@ -16,6 +16,7 @@ from dllm_core.decode import Method, decode
 from dllm_core.desk import Desk
 from dllm_core.errors import EngineError, PromptTooLong
 from dllm_core.models.base import Model
+from dllm_core.models.checkpoint import Watch
 from dllm_core.models.compiled import compiled
 from dllm_core.models.load import load
 from dllm_core.pool import Pool, Source, Waiting
@@ -69,11 +70,16 @@ class Engine:
         )
 
     @classmethod
-    def from_config(cls, model: ModelConfig, decode: DecodeConfig, engine: EngineConfig) -> Engine:
-        """Load the weights. Raises ConfigError, and CheckpointError for files that are not what they claim to be."""
+    def from_config(
+        cls, model: ModelConfig, decode: DecodeConfig, engine: EngineConfig, watch: Watch | None = None
+    ) -> Engine:
+        """Load the weights; watch is told how far that is.
+
+        Raises ConfigError, and CheckpointError for files that are not what they claim to be.
+        """
         torch.set_num_threads(engine.threads)
         decode = located(decode, model.path, "decode")
-        weights, codec = load(model)
+        weights, codec = load(model, watch)
         return cls(weights, codec, decode, engine, getattr(torch, model.dtype), model.device)
 
     def record(self, oracle: bool = False) -> None:

@@ -11,9 +11,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, Python looks beside it only
 
 from cluster.forecast import Forecast, forecast
+from cluster.memory import DEVICES
 from cluster.prospect import examine
 from cluster.wording import counted
 from dllm_core.config import DecodeConfig
+from dllm_core.models.load import ModelDescription
 from jobs.cli import OK, guarded, parse, say
 from jobs.place import placed, submitted
 
@@ -30,8 +32,10 @@ def plan_text(found: Forecast) -> str:
         f"shards   {found.shards:,} on {counted(found.workers, 'worker')}{resumed}",
         f"slots    {found.slots} of up to {counted(found.width, 'position')}; {found.positions:,} in all",
         f"decode   {method_text(found.decode)}",
+        f"model    {model_text(found.model, found.dtype)}",
         f"memory   per worker {size(found.weight_bytes)} weights, {size(found.kv_bytes)} keys and values, "
         f"{size(found.logit_bytes)} logits{kept}",
+        f"fits     {fits_text(found)}",
     ]
     if found.sampled:
         failed = len(found.too_long) + sum(found.refused.values())
@@ -44,6 +48,28 @@ def plan_text(found: Forecast) -> str:
         )
         lines += refusals(found)
     return "\n".join(lines)
+
+
+def model_text(model: ModelDescription, dtype: str) -> str:
+    """What was recognised in the model's folder."""
+    shape, ends = model.shape, ", ".join(map(str, model.eos_ids))
+    millions, experts = model.parameters / 1e6, ""
+    parameters = f"{millions / 1000:.3g} B" if millions >= 1000 else f"{millions:.3g} M"
+    if model.experts is not None:
+        experts = f", {counted(model.experts.count, 'expert')} of which a row passes {model.experts.chosen}"
+    sees = f"sees blocks of {shape.causal}" if shape.causal else "sees both ways"
+    says = "; a row says the next position" if model.shift else ""
+    template = "a chat template" if model.has_template else "no chat template: input.mode raw"
+    return (
+        f"{model.family}: {counted(shape.layers, 'layer')} of {shape.hidden:,}, {counted(shape.heads, 'head')} on "
+        f"{shape.kv_heads:,}{experts}, {shape.vocab:,} ids; {parameters} parameters in {dtype}; "
+        f"{sees}{says}; mask {model.mask_id}, ends {ends}; {template}"
+    )
+
+
+def fits_text(found: Forecast) -> str:
+    counts = ", ".join(f"{found.memory.slots_on(gib)} on {gib} GiB" for gib in DEVICES)
+    return f"slots of {counted(found.width, 'position')}, {size(found.memory.slot)} each: {counts}"
 
 
 def method_text(decode: DecodeConfig) -> str:

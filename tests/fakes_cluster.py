@@ -165,24 +165,24 @@ class FakeEngine:
         return self.counts
 
 
-def echo_engine(config: JobConfig) -> FakeEngine:
+def echo_engine(config: JobConfig, watch: object = None) -> FakeEngine:
     return FakeEngine(TextCodec.load(config.model.path), config.engine.width, config.engine.slots)
 
 
-def slow_engine(config: JobConfig) -> FakeEngine:
+def slow_engine(config: JobConfig, watch: object = None) -> FakeEngine:
     return FakeEngine(TextCodec.load(config.model.path), config.engine.width, config.engine.slots, step_seconds=0.05)
 
 
-def deadly_load(config: JobConfig) -> FakeEngine:
+def deadly_load(config: JobConfig, watch: object = None) -> FakeEngine:
     os.kill(os.getpid(), 9)
     raise AssertionError("not reached")
 
 
-def raising_load(config: JobConfig) -> FakeEngine:
+def raising_load(config: JobConfig, watch: object = None) -> FakeEngine:
     raise OSError("driver version is insufficient")
 
 
-def refusing_load(config: JobConfig) -> FakeEngine:
+def refusing_load(config: JobConfig, watch: object = None) -> FakeEngine:
     raise ConfigError("model.device is cuda, but torch sees no CUDA device here")
 
 

@@ -20,13 +20,14 @@ from cluster.work.probe import check_probe
 from cluster.work.runner import DecodingEngine, ShardRunner, Task
 from cluster.writing.place import storage_at
 from dllm_core.engine import Engine
+from dllm_core.models.checkpoint import Watch
 
-EngineFactory = Callable[[JobConfig], DecodingEngine]
+EngineFactory = Callable[[JobConfig, Watch], DecodingEngine]
 ORPHAN_CHECK = 0.2  # seconds; a raylet that dies leaves its workers running
 
 
-def load_engine(config: JobConfig) -> DecodingEngine:
-    engine = Engine.from_config(config.model, config.decode, config.engine)
+def load_engine(config: JobConfig, watch: Watch | None = None) -> DecodingEngine:
+    engine = Engine.from_config(config.model, config.decode, config.engine, watch)
     if config.record is not None:
         engine.record(config.record.oracle)
     return engine
@@ -39,6 +40,7 @@ class GenerationWorker:
         """Nothing here can fail; load() can, and says why."""
         self.task, self.make_engine = task, make_engine
         self.runner: ShardRunner | None = None
+        self.loaded = 0.0  # share of the weights that is read
         threading.Thread(target=exit_with_parent, args=(os.getppid(),), name="orphan", daemon=True).start()
 
     def load(self) -> WorkerReport:
@@ -47,7 +49,7 @@ class GenerationWorker:
         torch.set_num_threads(config.engine.threads)  # Ray sets one thread for an actor with a part of a CPU
         storage = storage_at(config.output.path, config.s3)
         check_probe(storage, self.task.probe)
-        engine = self.make_engine(with_local_model(config))
+        engine = self.make_engine(with_local_model(config), self._note_loading)
         engine.self_check()
         name = f"{socket.gethostname()}/{str(ray.get_runtime_context().get_actor_id())[:8]}"
         self.runner = ShardRunner(engine, self.task, storage, name)
@@ -71,7 +73,10 @@ class GenerationWorker:
 
     @ray.method(concurrency_group="control")
     def progress(self) -> WorkerProgress:
-        return self.runner.progress() if self.runner is not None else WorkerProgress()
+        return self.runner.progress() if self.runner is not None else WorkerProgress(loaded=self.loaded)
+
+    def _note_loading(self, read: int, total: int) -> None:
+        self.loaded = read / total
 
     def _loaded(self) -> ShardRunner:
         if self.runner is None:

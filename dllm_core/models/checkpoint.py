@@ -5,7 +5,9 @@ is opened.
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ FLOATING = {
     "F16",
     "BF16",
 }  # names of the safetensors format; integers and fp8 need scales that we do not apply
+Watch = Callable[[int, int], None]  # bytes read so far, bytes of all tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,11 @@ class StoredTensor:
     file: Path
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        """Of a FLOATING type."""
+        return math.prod(self.shape) * int(self.dtype.lstrip("BFIU")) // 8
 
 
 def model_folder(path: str | Path) -> Path:
@@ -116,12 +124,27 @@ def check_fit(folder: Path, stored: Mapping[str, StoredTensor], wanted: Mapping[
 
 
 @torch.no_grad()
-def fill(wanted: Mapping[str, Tensor], stored: Mapping[str, StoredTensor], device: torch.device) -> None:
-    """Copy each stored tensor into its parameter, converting its type; one tensor at a time is in memory twice."""
-    for file in sorted({stored[name].file for name in wanted}):
+def fill(
+    wanted: Mapping[str, Tensor],
+    stored: Mapping[str, StoredTensor],
+    device: torch.device,
+    watch: Watch | None = None,
+) -> None:
+    """Copy each stored tensor into its parameter, converting its type; one tensor at a time is in memory twice.
+
+    Files are read one after the other, tensors straight to the device. watch is told after each tensor.
+    """
+    names, total, read = defaultdict(list), 0, 0
+    for name in wanted:
+        names[stored[name].file].append(name)
+        total += stored[name].nbytes
+    for file in sorted(names):
         try:
             with safe_open(file, framework="pt", device=str(device)) as tensors:
-                for name in (name for name in wanted if stored[name].file == file):
+                for name in names[file]:
                     wanted[name].copy_(tensors.get_tensor(name))
+                    read += stored[name].nbytes
+                    if watch is not None:
+                        watch(read, total)
         except (OSError, SafetensorError) as error:
             raise CheckpointError(f"{file} cannot be read ({unreadable(file, error)})") from error

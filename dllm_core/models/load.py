@@ -10,8 +10,16 @@ from pydantic import ValidationError
 from dllm_core.config import ModelConfig
 from dllm_core.errors import CheckpointError, ConfigError
 from dllm_core.models.base import Model, ModelShape
-from dllm_core.models.blueprint import Blueprint, FamilyConfig
-from dllm_core.models.checkpoint import StoredTensor, check_fit, fill, model_folder, read_json, stored_tensors
+from dllm_core.models.blueprint import Blueprint, ExpertsBlueprint, FamilyConfig
+from dllm_core.models.checkpoint import (
+    StoredTensor,
+    Watch,
+    check_fit,
+    fill,
+    model_folder,
+    read_json,
+    stored_tensors,
+)
 from dllm_core.models.registry import Family, family_of
 from dllm_core.models.transformer import Transformer
 from dllm_core.text import TextCodec
@@ -27,6 +35,8 @@ class ModelDescription:
     eos_ids: tuple[int, ...]
     has_template: bool
     parameters: int
+    shift: int = 0
+    experts: ExpertsBlueprint | None = None
 
     def weight_bytes(self, dtype: str) -> int:
         return self.parameters * bytes_of(dtype)
@@ -83,13 +93,13 @@ class Checkpoint:
             )
 
 
-def load(config: ModelConfig) -> tuple[Model, TextCodec]:
-    """The model on its device with its weights in `config.dtype`."""
+def load(config: ModelConfig, watch: Watch | None = None) -> tuple[Model, TextCodec]:
+    """The model on its device with its weights in `config.dtype`. watch: told of bytes read, and of all."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("model.device is cuda, but torch sees no CUDA device here; set model.device: cpu")
     checkpoint, device = Checkpoint.read(config.path), torch.device(config.device)
     model = checkpoint.build(dtype_of(config.dtype), device).requires_grad_(False).eval()
-    fill(dict(model.weight_names()), checkpoint.stored, device)
+    fill(dict(model.weight_names()), checkpoint.stored, device, watch)
     return model, checkpoint.codec
 
 
@@ -102,6 +112,8 @@ def describe(path: str | Path) -> ModelDescription:
         mask_id=checkpoint.mask_id,
         eos_ids=checkpoint.eos_ids,
         has_template=checkpoint.codec.has_template,
+        shift=checkpoint.blueprint.shift,
+        experts=checkpoint.blueprint.experts,
         parameters=sum(tensor.numel() for _, tensor in checkpoint.build(torch.float32, "meta").weight_names()),
     )
 

@@ -51,6 +51,14 @@ def test_old_speed_is_forgotten():
     assert screen.shown[-1].tokens_per_second == 1.0
 
 
+def test_a_worker_that_loads_is_told_of_by_quarters():
+    made, _, screen = board()
+    for share in (0.0, 0.1, 0.26, 0.4, 0.8, 1.0):
+        made.turn({"w": WorkerProgress(loaded=share), "late": WorkerProgress(loaded=share)}, {})
+    said = [line for line in screen.said if "loading" in line]  # nothing of the one that is ready
+    assert said == [f"late is loading: {percent} % of the weights are read" for percent in (25, 75)]
+
+
 def test_waiting_for_workers_does_not_count_as_slowness():
     clock, screen = FakeClock(), Lines()
     made = ProgressBoard(100, Tally(), 0, ClusterConfig(), screen, clock)

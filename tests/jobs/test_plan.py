@@ -8,6 +8,7 @@ from cluster.forecast import forecast
 from cluster.prospect import examine
 from dllm_core.models.load import bytes_of
 from jobs.plan import REASONS, plan_text
+from tests.checkpoints import make_checkpoint
 from tests.conftest import TINY_LLADA
 from tests.fakes_cluster import job_config, write_prompts
 
@@ -52,7 +53,32 @@ def test_the_plan_names_the_method_and_what_is_not_usual_in_it(tmp_path):
     assert lines[3].split(maxsplit=1) == [
         "decode", "cache entropy (tau 0.5), commit threshold, frontier block; 48 tokens in blocks of 32 positions",
     ]  # fmt: skip
-    assert lines[6] == "prompt tokens of all rows, without 1 row that cannot be read:"
+    assert lines[8] == "prompt tokens of all rows, without 1 row that cannot be read:"
+
+
+def test_the_plan_says_what_was_recognised_in_the_models_folder(shown):
+    model = next(line for line in shown(["a"]) if line.startswith("model"))
+    assert model == (
+        "model    llada: 6 layers of 256, 8 heads on 8, 1,024 ids; 5.34 M parameters in float32; sees both ways; "
+        "mask 2, ends 1, 5; a chat template"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("dream", ["dream: 2 layers of 32, 4 heads on 2,", "sees both ways; a row says the next position"]),
+        ("sdar_moe", ["sdar_moe: ", "6 experts of which a row passes 2", "sees blocks of 4; mask 2, ends 1;"]),
+    ],
+)
+def test_families_are_told_apart_in_the_plan(tmp_path, name, words):
+    model = make_checkpoint(tmp_path / "model", family=name)
+    (model / "chat_template.jinja").unlink()
+    settings = {"model__path": str(model), "input__mode": "raw", "decode__cache": {"kind": "none"}}
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", ["a"]), **settings)
+    line = next(line for line in plan_text(forecast(examine(config))).splitlines() if line.startswith("model"))
+    assert all(word in line for word in words)
+    assert line.endswith("no chat template: input.mode raw")
 
 
 @pytest.mark.parametrize(("kind", "kept"), [("klass", True), ("credit", True), ("threshold", False)])

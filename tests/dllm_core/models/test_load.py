@@ -49,6 +49,16 @@ def test_a_sharded_checkpoint_equals_the_whole_one(tmp_path: Path) -> None:
     assert torch.equal(dense_logits(loaded(whole), TOKENS), dense_logits(loaded(sharded), TOKENS))
 
 
+@pytest.mark.parametrize("shards", [1, 3])
+def test_reading_weights_is_watched_tensor_by_tensor(tmp_path: Path, shards: int) -> None:
+    folder, told = make_checkpoint(tmp_path, shards=shards, dtype=torch.bfloat16), list[tuple[int, int]]()
+    load(ModelConfig(path=str(folder), dtype="float32", device="cpu"), lambda *seen: told.append(seen))
+    sizes = [2 * tensor.numel() for tensor in random_weights(settings()).values()]
+    assert {total for _, total in told} == {sum(sizes)}
+    steps = [after - before for (before, _), (after, _) in zip([(0, 0), *told], told, strict=False)]
+    assert sorted(steps) == sorted(sizes)
+
+
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_weights_are_converted_to_the_precision_asked_for(tmp_path: Path, dtype: str, stored: torch.dtype) -> None:

@@ -8,6 +8,7 @@ from cluster.s3.config import S3Config
 from dllm_core.closed import Config
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 
+OWN_SETTING = {"CPU": "cpus", "GPU": "gpus"}
 Parameter = Literal["max_new_tokens", "temperature", "top_p", "seed"]
 
 
@@ -64,10 +65,34 @@ class OutputConfig(Config):
     )
 
 
+class WorkersConfig(Config):
+    """How many workers a job wants. A plain number n means {min: 1, max: n}."""
+
+    min: int = Field(default=1, ge=1, description="the job fails where fewer are ready within start_timeout")
+    max: int = Field(ge=1, description="asked for; work begins with what comes, and what comes later joins in")
+
+    @model_validator(mode="after")
+    def no_more_are_needed_than_are_asked_for(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min is {self.min} and max {self.max}; min is the smaller one")
+        return self
+
+
 class ClusterConfig(Config):
-    workers: int = Field(default=1, ge=1, description="Ray actors, each with its own copy of the model")
+    workers: WorkersConfig = Field(
+        default=WorkersConfig(max=1),
+        description="Ray actors, each with its own copy of the model: a number, or {min, max}",
+    )
     cpus: float = Field(default=1.0, ge=0, description="CPUs that Ray reserves per worker")
-    gpus: float = Field(default=0.0, ge=0, description="GPUs that Ray reserves per worker")
+    gpus: float = Field(
+        default=0.0, ge=0, description="GPUs that Ray reserves per worker; a part of one, or whole ones"
+    )
+    resources: dict[str, float] = Field(
+        default_factory=dict, description="other resources that Ray reserves per worker, by the names nodes give them"
+    )
+    price_per_hour: float | None = Field(
+        default=None, ge=0, description="of one GPU, or of one worker without GPUs, in any currency; gives a cost line"
+    )
     shard_rows: int = Field(default=256, ge=1, description="rows per part file, about; fixed once a job has begun")
     start_timeout: float = Field(default=600.0, gt=0, description="seconds a worker may take to start and load")
     stall_timeout: float = Field(
@@ -79,6 +104,25 @@ class ClusterConfig(Config):
     progress_interval: float = Field(
         default=30.0, gt=0, description="seconds between progress lines without a terminal"
     )
+
+    @field_validator("workers", mode="before")
+    @classmethod
+    def a_number_of_workers_is_the_most(cls, value: object) -> object:
+        if isinstance(value, str) and value.isdecimal():
+            value = int(value)
+        return {"max": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("resources")
+    @classmethod
+    def resources_are_not_those_with_a_setting_of_their_own(cls, value: dict[str, float]) -> dict[str, float]:
+        for name, number in value.items():
+            if name in OWN_SETTING:
+                raise ValueError(f"{name} is no custom resource; set cluster.{OWN_SETTING[name]}")
+            if name in ("memory", "object_store_memory") or number <= 0:
+                raise ValueError(
+                    f"{name}: {number:g} is no amount of a custom resource; name what nodes were started with"
+                )
+        return value
 
     @field_validator("gpus")
     @classmethod

@@ -74,7 +74,7 @@ def forecast(prospect: Prospect) -> Forecast:
         rows=prospect.plan.rows,
         samples=config.decode.n,
         shards=len(prospect.plan.shards),
-        workers=min(config.cluster.workers, len(prospect.plan.shards)),
+        workers=min(config.cluster.workers.max, len(prospect.plan.shards)),
         slots=config.engine.slots,
         width=held.width,
         positions=held.cells,

@@ -32,6 +32,7 @@ from cluster.work.pool import RayPool
 from cluster.work.probe import Probe, planted
 from cluster.work.queue import ShardQueue
 from cluster.work.runner import Task
+from cluster.work.same_files import seen_files
 from cluster.work.worker import EngineFactory, load_engine
 from cluster.writing.parts import PartInfo, find_parts, read_part, write_empty_part
 from cluster.writing.tally import tally
@@ -138,7 +139,8 @@ class Job:
     def _decode(self, left: list[Shard], probe: Probe, screen: Screen) -> None:
         config, samples = self.config, self.config.decode.n
         queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples)
-        pool = RayPool(Task(config, self.plan.schema, self.prospect.digest, probe), self.make_engine)
+        seen = tuple(seen_files(config, self.prospect.listing.files))
+        pool = RayPool(Task(config, self.plan.schema, self.prospect.digest, probe, seen), self.make_engine)
         board = ProgressBoard(self.plan.rows * samples, *self._done_before(), config.cluster, screen)
         if lacks := pool.missing():
             self._note(Warned("cluster_too_small", lacks), screen)

@@ -50,7 +50,7 @@ def generate(asked: Asked, in_submitted_job: bool) -> int:
         return OK
     job, screen = Job(prospect, check_stop=switch.check), make_screen(config.cluster.progress_interval)
     try:
-        workers = counted(config.cluster.workers, "worker")
+        workers = counted(config.cluster.workers.max, "worker")
         summary = job.run(lambda: start_ray(in_submitted_job, switch, workers), screen)
     finally:
         screen.close()

@@ -75,4 +75,10 @@ def _default_text(field: FieldInfo) -> str:
     if field.is_required():
         return ""
     value = field.get_default(call_default_factory=True, validated_data={})
-    return str(getattr(value, "kind", "")) if isinstance(value, BaseModel) else repr(value)
+    if not isinstance(value, BaseModel):
+        return repr(value)
+    return str(getattr(value, "kind", "")) or ", ".join(f"{name} {own}" for name, own in value if _short(own))
+
+
+def _short(value: object) -> bool:
+    return isinstance(value, int | float)

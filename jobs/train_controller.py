@@ -56,7 +56,7 @@ def train(config: TrainJobConfig, given: set[str], in_submitted_job: bool) -> in
         say(plan_text(forecast(job.reference)))
         return OK
     screen = make_screen(config.cluster.progress_interval)
-    begin = cache(lambda: start_ray(in_submitted_job, switch, counted(config.cluster.workers, "worker")))
+    begin = cache(lambda: start_ray(in_submitted_job, switch, counted(config.cluster.workers.max, "worker")))
 
     try:
         place = job.run(begin, screen)  # several phases, one Ray

@@ -18,7 +18,8 @@ from cluster.reading.files import InputFile
 from cluster.reports import ShardReport, Tally, WorkerReport
 from cluster.screens import Facts, LineScreen
 from cluster.shard import Shard
-from cluster.work.happenings import Finished, Loaded, Lost
+from cluster.work.happenings import Finished, Loaded, Lost, WorkerDied
+from cluster.work.queue import ShardQueue
 from cluster.work.session import connect
 from dllm_core.errors import ConfigError
 from dllm_core.request import Completion, Request
@@ -50,10 +51,14 @@ class FakePool:
     deadly: set[str] = field(default_factory=set)  # ids of shards that kill who decodes them
     dies_after: dict[str, int] = field(default_factory=dict)  # worker -> shards it finishes before it dies
     load_causes: deque[BaseException | None] = field(default_factory=deque)  # one per worker up; None, none left: loads
+    node_dies_at: dict[str, int] = field(
+        default_factory=dict
+    )  # shard id -> how often the node goes while it is decoded
     raises: dict[str, BaseException] = field(default_factory=dict)  # shard id -> what its worker's run() raises
     stuck: set[int] = field(default_factory=set)  # starts (from 1) that never come up
     slow: dict[int, float] = field(default_factory=dict)  # start (from 1) -> seconds it takes, not `load_seconds`
     clock: FakeClock = field(default_factory=FakeClock)
+    queue: ShardQueue | None = None  # the driver's, for laws that look at both
     load_seconds: float = 0.0
     lacks: str = ""
     decoded: list[tuple[str, str]] = field(default_factory=list)  # (worker, shard id), as they finish
@@ -92,6 +97,9 @@ class FakePool:
         worker = busy[self.turn % len(busy)]
         shard = self.hands[worker][0]
         finished = sum(owner == worker for owner, _ in self.decoded)
+        if self.node_dies_at.get(shard.id, 0) > 0:
+            self.node_dies_at[shard.id] -= 1
+            return Lost(worker, WorkerDied("The actor died because its node has died."))
         if shard.id in self.raises:
             return Lost(worker, self.raises[shard.id])
         if shard.id in self.deadly or finished == self.dies_after.get(worker):
@@ -106,6 +114,9 @@ class FakePool:
 
     def missing(self) -> str:
         return self.lacks
+
+    def unplaced(self) -> set[str]:
+        return {f"w{start}" for start in self.stuck if start <= self.started} - set(self.dropped)
 
 
 class FakeEngine:

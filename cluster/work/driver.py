@@ -11,7 +11,7 @@ from typing import Protocol
 from cluster.config import ClusterConfig
 from cluster.errors import NOT_KEPT
 from cluster.shard import Shard
-from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, one_line
+from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, WorkerDied, one_line
 from cluster.work.queue import GuiltyShards, ShardQueue
 from dllm_core.errors import ConfigError, DriftlineError
 
@@ -34,6 +34,10 @@ class WorkerPool(Protocol):
         """The next thing to happen, in order of completion; None if nothing does for that long."""
         ...
 
+    def unplaced(self) -> set[str]:
+        """Workers that were started and that no node has taken yet: to an autoscaler, a demand for nodes."""
+        ...
+
     def drop(self, worker: str) -> None:
         """Make sure that this worker is gone and never heard of again."""
         ...
@@ -48,19 +52,22 @@ class Driver:
         self, pool: WorkerPool, queue: ShardQueue, config: ClusterConfig, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.pool, self.queue, self.config, self.clock = pool, queue, config, clock
-        self.places = config.workers  # workers wanted; fewer once a place has proved deadly
+        self.places = config.workers.max  # workers wanted; fewer once a place has proved deadly
         self.ready: set[str] = set()
         self.loading: dict[str, float] = {}  # worker -> when it was started
         self.late: set[str] = set()  # loading workers that a warning has named
         self.deaths = 0  # in a row, while loading
+        self.last_death = ""  # of a worker that loaded, in words
         self.fruitless = 0  # deaths in a row of loaded workers, with no shard finished by anybody in between
-        self.last_ready = clock()  # when a loaded worker was last there
+        self.begun = False  # as many workers as the configuration demands were ready at once
+        self.last_ready = clock()  # when there were last enough loaded workers
 
     def run(self) -> Iterator[Happening | None]:
         """Everything that happens until all shards are finished; None whenever a turn has passed."""
         while self.queue.remain():
             self._fill_places()
             self._feed()
+            self._call_off()
             if (happening := self.pool.wait(TURN)) is not None:
                 yield from self._note(happening)
             yield from self._watch_the_clock()
@@ -69,8 +76,19 @@ class Driver:
             raise GuiltyShards(self.queue.guilty)
 
     def _fill_places(self) -> None:
+        """As many as are wanted, of which no more wait for a node than shards wait for a worker."""
         while len(self.ready) + len(self.loading) < min(self.places, len(self.queue)):
+            if len(self.loading) >= self.queue.unheld():
+                break
             self.loading[self.pool.start()] = self.clock()
+
+    def _call_off(self) -> None:
+        """Workers that still wait for a node, once there is no shard left for them."""
+        if len(self.loading) > self.queue.unheld():
+            waiting = sorted(self.pool.unplaced() & self.loading.keys(), key=lambda worker: self.loading[worker])
+            for worker in waiting[self.queue.unheld() :]:
+                self.pool.drop(worker)
+                del self.loading[worker]
 
     def _feed(self) -> None:
         """One shard each in turn, so that nobody takes two while another has none."""
@@ -100,12 +118,16 @@ class Driver:
                 self.pool.drop(worker)
                 if worker in self.ready:
                     self.ready.remove(worker)
-                    yield Lost(worker, cause, self.queue.lose(worker, one_line(cause)))
-                    self._stop_if_fruitless(cause)
+                    if blameless(cause):
+                        yield Lost(worker, cause, self.queue.take_back(worker))
+                    else:
+                        yield Lost(worker, cause, self.queue.lose(worker, one_line(cause)))
+                        self._stop_if_fruitless(cause)
                 else:
                     del self.loading[worker]
                     yield happening
-                    yield from self._count_death(cause)
+                    if not blameless(cause):
+                        yield from self._count_death(cause)
 
     def _stop_if_fruitless(self, cause: BaseException) -> None:
         self.fruitless += 1
@@ -116,6 +138,7 @@ class Driver:
 
     def _count_death(self, cause: BaseException) -> Iterator[Happening]:
         self.deaths += 1
+        self.last_death = f"the last one that died while loading said {one_line(cause)}"
         if self.deaths < self.config.max_deaths:
             return
         if not self.ready and self.deaths < self.config.max_deaths + len(self.loading):
@@ -133,15 +156,32 @@ class Driver:
 
     def _watch_the_clock(self) -> Iterator[Happening]:
         now, limit = self.clock(), self.config.start_timeout
-        if self.ready:
-            self.last_ready = now
+        busy = len(self.ready) + self.queue.unheld()  # so many could have something to do
+        needed = 1 if self.begun else min(self.config.workers.min, busy)
+        if len(self.ready) >= needed:
+            self.begun, self.last_ready = True, now
         elif now - self.last_ready > limit:
-            reason = self.pool.missing() or "the cluster has room for it, so loading itself takes longer"
-            raise NoWorkers(f"no worker was ready within cluster.start_timeout, {limit:g} s: {reason}")
+            raise NoWorkers(f"{self._too_few(needed)} within cluster.start_timeout, {limit:g} s: {self._why_late()}")
         for worker, since in self.loading.items():
             if now - since > limit and worker not in self.late:
                 self.late.add(worker)
-                reason = self.pool.missing() or "still loading"
+                waits = worker in self.pool.unplaced()
+                reason = (self.pool.missing() or "no node has taken it yet") if waits else "still loading"
                 yield Warned(
                     "late_worker", f"worker {worker} is not ready after {limit:g} s: {reason}; the others go on"
                 )
+
+    def _too_few(self, needed: int) -> str:
+        if not self.ready:
+            return "no worker was ready"
+        return f"{len(self.ready)} of at least {needed} workers (cluster.workers.min) were ready"
+
+    def _why_late(self) -> str:
+        if self.pool.unplaced() or not self.loading:
+            return self.pool.missing() or self.last_death or "no node has taken the others yet"
+        return self.last_death or "the cluster has room, so loading itself takes longer"
+
+
+def blameless(cause: BaseException) -> bool:
+    """The worker went with its node; another one on another node may fare better with the same shards."""
+    return isinstance(cause, WorkerDied) and cause.with_node

@@ -7,15 +7,20 @@ from cluster.reports import ShardReport, WorkerReport
 from cluster.shard import Shard
 from dllm_core.errors import DriftlineError
 
+NODE_DIED = re.compile(r"its node has died|actor's node was|node_died", re.IGNORECASE)  # as Ray 2.60 puts it
+
 
 class WorkerDied(DriftlineError):
-    """A worker whose process is gone. Carries `told`, all that Ray says of it."""
+    """A worker whose process is gone. Carries `told`, all that Ray says of it, and `with_node`: it went with its whole
+    node, which says nothing against what it held. A raylet that dies alone shows as either.
+    """
 
     def __init__(self, told: str) -> None:
-        self.told = told
+        self.told, self.with_node = told, NODE_DIED.search(told) is not None
         lines = [line.strip() for line in told.splitlines() if line.strip()] or ["no reason was given"]
         facts = [found[1] for pattern in (r"\b(pid: \d+)", r"exit type: (\w+)") if (found := re.search(pattern, told))]
-        super().__init__(f"its process died ({', '.join(facts).replace('pid: ', 'pid ')})" if facts else lines[0])
+        what = "its node died" if self.with_node else "its process died"
+        super().__init__(f"{what} ({', '.join(facts).replace('pid: ', 'pid ')})" if facts else lines[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from cluster.reports import WorkerProgress
 from cluster.shard import Shard
 from cluster.work.happenings import Finished, Loaded, Lost, WorkerDied
 from cluster.work.queue import MOST_HELD
+from cluster.work.room import lacking
 from cluster.work.runner import Task
 from cluster.work.worker import EngineFactory, GenerationWorker
 
@@ -24,10 +25,12 @@ from cluster.work.worker import EngineFactory, GenerationWorker
 class RayPool:
     def __init__(self, task: Task, make_engine: EngineFactory) -> None:
         self.task, self.make_engine = task, make_engine
-        self.demand = {"CPU": task.config.cluster.cpus, "GPU": task.config.cluster.gpus}
+        cluster = task.config.cluster
+        self.demand = {"CPU": cluster.cpus, "GPU": cluster.gpus, **cluster.resources}
         self.actors: dict[str, Any] = {}  # Ray gives their methods a `remote` that no type checker sees
         # a call -> worker, and its shard; None for load()
         self.pending: dict[ObjectRef[Any], tuple[str, Shard | None]] = {}
+        self.placing: dict[ObjectRef[Any], str] = {}  # calls of arrived() -> workers that no node has taken yet
         self.asked: dict[ObjectRef[WorkerProgress], str] = {}  # calls of progress()
         self.seen: dict[str, WorkerProgress] = {}  # the latest answers
         self.numbers = itertools.count(1)
@@ -36,10 +39,11 @@ class RayPool:
         name = f"worker-{next(self.numbers)}"
         remote: Any = ray.remote  # its types know no concurrency groups
         as_actor = remote(
-            num_cpus=self.demand["CPU"], num_gpus=self.demand["GPU"], max_restarts=0, max_task_retries=0,
-            max_concurrency=MOST_HELD, concurrency_groups={"control": 1},
+            num_cpus=self.demand["CPU"], num_gpus=self.demand["GPU"], resources=self.task.config.cluster.resources,
+            max_restarts=0, max_task_retries=0, max_concurrency=MOST_HELD, concurrency_groups={"control": 1},
         )  # fmt: skip
         self.actors[name] = actor = as_actor(GenerationWorker).remote(self.task, self.make_engine)
+        self.placing[actor.arrived.remote()] = name
         self.pending[actor.load.remote()] = (name, None)
         return name
 
@@ -53,25 +57,24 @@ class RayPool:
         done, _ = ray.wait(list(self.pending), timeout=seconds)
         return self._outcome(done[0]) if done else None
 
+    def unplaced(self) -> set[str]:
+        if self.placing:
+            done, _ = ray.wait(list(self.placing), num_returns=len(self.placing), timeout=0)
+            for call in done:  # arrived, or dead, which load() tells
+                self.placing.pop(call)
+        return set(self.placing.values())
+
     def drop(self, worker: str) -> None:
         actor = self.actors.pop(worker)
         ray.kill(actor)
         self.pending = {call: owner for call, owner in self.pending.items() if owner[0] != worker}
+        self.placing = {call: owner for call, owner in self.placing.items() if owner != worker}
         self.asked = {call: owner for call, owner in self.asked.items() if owner != worker}
         self.seen.pop(worker, None)
 
     def missing(self) -> str:
-        there: Mapping[str, float] = ray.cluster_resources()
-        lacks = [
-            f"{number:g} {name} per worker, of which the cluster has {there.get(name, 0.0):g} in all"
-            for name, number in self.demand.items()
-            if number > there.get(name, 0.0)
-        ]
-        if lacks:
-            return f"asked for {' and '.join(lacks)}"
-        left: Mapping[str, float] = ray.available_resources()
-        short = [name for name, number in self.demand.items() if number > left.get(name, 0.0)]
-        return f"no {' and no '.join(short)} left in the cluster for another worker" if short else ""
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return lacking(self.demand, nodes, ray.available_resources())
 
     def progress(self) -> Mapping[str, WorkerProgress]:
         """The latest that each loaded worker has said of itself; asks again without waiting."""

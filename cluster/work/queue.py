@@ -88,6 +88,21 @@ class ShardQueue:
             self.held.setdefault(worker, {})[shard.id] = shard
         return shard
 
+    def unheld(self) -> int:
+        """Shards that wait for a worker."""
+        return self.open - sum(map(len, self.held.values()))
+
+    def take_back(self, worker: str) -> tuple[Shard, ...]:
+        """The worker is gone for no fault of its shards: what it held goes back without blame."""
+        held = self.held.pop(worker, {})
+        suspects = [shard for shard in held.values() if self._suspected(shard)]
+        self.suspects.extendleft(reversed(suspects))
+        left = deque(shard for shard in held.values() if not self._suspected(shard))
+        left.extend(self.lanes.pop(worker, ()))
+        if left:
+            self.free.appendleft(left)
+        return tuple(held.values())
+
     def finish(self, worker: str, shard: Shard) -> None:
         self.held[worker].pop(shard.id)
         self.open -= 1

@@ -20,6 +20,7 @@ from cluster.schema import output_schema
 from cluster.shard import Shard
 from cluster.work.engine_thread import Decoder, EngineThread
 from cluster.work.probe import Probe
+from cluster.work.same_files import SeenFile
 from cluster.writing.output import build_output
 from cluster.writing.parts import find_part, read_part, write_part
 from cluster.writing.storage import Storage
@@ -48,6 +49,7 @@ class Task:
     schema: pa.Schema  # of the input
     fingerprint: str  # digest, for the metadata of part files
     probe: Probe  # that every worker must see in the output folder
+    seen: tuple[SeenFile, ...] = ()  # local files that must be the same on every node
 
 
 class ShardRunner:

@@ -18,6 +18,7 @@ from cluster.reports import ShardReport, WorkerProgress, WorkerReport
 from cluster.shard import Shard
 from cluster.work.probe import check_probe
 from cluster.work.runner import DecodingEngine, ShardRunner, Task
+from cluster.work.same_files import check_seen
 from cluster.writing.place import storage_at
 from dllm_core.engine import Engine
 from dllm_core.models.checkpoint import Watch
@@ -43,12 +44,17 @@ class GenerationWorker:
         self.loaded = 0.0  # share of the weights that is read
         threading.Thread(target=exit_with_parent, args=(os.getppid(),), name="orphan", daemon=True).start()
 
+    @ray.method(concurrency_group="control")
+    def arrived(self) -> None:
+        """Answered once a node has taken this worker, whatever load() is at."""
+
     def load(self) -> WorkerReport:
         """Weights in, one built-in prompt out: a broken system dies here and blames no row."""
         started, config = time.perf_counter(), self.task.config
         torch.set_num_threads(config.engine.threads)  # Ray sets one thread for an actor with a part of a CPU
         storage = storage_at(config.output.path, config.s3)
         check_probe(storage, self.task.probe)
+        check_seen(self.task.seen)
         engine = self.make_engine(with_local_model(config), self._note_loading)
         engine.self_check()
         name = f"{socket.gethostname()}/{str(ray.get_runtime_context().get_actor_id())[:8]}"

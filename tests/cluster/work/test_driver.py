@@ -7,20 +7,23 @@ import pytest
 from cluster.config import ClusterConfig
 from cluster.errors import UnreadableInput, UnwritableOutput
 from cluster.work.driver import Driver, NoWorkers
-from cluster.work.happenings import Finished, Loaded, Lost, Warned
+from cluster.work.happenings import Finished, Loaded, Lost, Warned, WorkerDied
 from cluster.work.queue import GuiltyShards, ShardQueue
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import FakePool, make_shards
 
 
-def drive(pool: FakePool, shards, workers: int = 3, rows_ahead: int = 20, **config):
+def drive(pool: FakePool, shards, workers: int | dict[str, int] = 3, rows_ahead: int = 20, **config):
     """Everything that happens; a law that every run must keep is checked on the way."""
-    queue = ShardQueue(shards, rows_ahead)
-    settings = ClusterConfig(workers=workers, **config)
-    happened = [each for each in Driver(pool, queue, settings, pool.clock).run() if each is not None]
+    happened = [each for each in driver_of(pool, shards, workers, rows_ahead, **config).run() if each is not None]
     finished = [each.shard.id for each in happened if isinstance(each, Finished)]
     assert sorted(finished) == sorted(shard.id for shard in shards)
     return happened
+
+
+def driver_of(pool: FakePool, shards, workers, rows_ahead: int = 20, **config):
+    pool.queue = ShardQueue(shards, rows_ahead)
+    return Driver(pool, pool.queue, ClusterConfig(workers=workers, **config), pool.clock)
 
 
 def kinds(happened, kind):
@@ -173,3 +176,56 @@ def test_time_spent_decoding_does_not_count_against_a_replacement():
     pool = FakePool(dies_after={"w1": 25})
     drive(pool, make_shards(40), workers=1, start_timeout=20.0)
     assert pool.started == 2
+
+
+def test_fewer_workers_than_asked_for_begin_and_the_late_ones_join_in():
+    pool = FakePool(slow={2: 10.0, 3: 20.0})
+    drive(pool, make_shards(60), workers={"min": 1, "max": 3}, start_timeout=15.0)
+    first = {worker: [owner for owner, _ in pool.decoded].index(worker) for worker in ("w1", "w2", "w3")}
+    assert 0 == first["w1"] < first["w2"] < first["w3"]
+
+
+def test_a_job_that_needs_more_workers_than_come_stops_in_time_and_says_how_many_came():
+    pool = FakePool(stuck={3, 4}, lacks="no GPU left")
+    with pytest.raises(NoWorkers, match=r"2 of at least 3 workers \(cluster.workers.min\) were ready within .* no GPU"):
+        drive(pool, make_shards(500), workers={"min": 3, "max": 4}, start_timeout=50.0)
+    assert 50 < pool.clock.now < 55
+
+
+def test_once_enough_workers_were_there_a_job_goes_on_with_fewer():
+    pool = FakePool(dies_after={"w2": 2}, stuck={3})
+    drive(pool, make_shards(90), workers={"min": 2, "max": 2}, start_timeout=10.0)
+    assert pool.clock.now > 40
+    assert pool.started == 3
+
+
+def test_fewer_shards_than_the_least_number_of_workers_are_no_reason_to_wait_for_more():
+    pool = FakePool()
+    drive(pool, make_shards(2), workers={"min": 5, "max": 9}, start_timeout=1.0)
+    assert pool.started == 2
+
+
+def test_no_more_workers_wait_for_a_node_than_shards_wait_for_a_worker():
+    pool = FakePool(stuck={2, 3, 4, 5})
+    for each in driver_of(pool, make_shards(7), workers=5).run():
+        assert len(pool.unplaced()) <= pool.queue.unheld(), each
+    assert set(pool.dropped) == {"w2", "w3", "w4", "w5"}
+
+
+def test_a_node_that_leaves_is_no_mark_against_what_its_workers_held():
+    shards = make_shards(12)
+    pool = FakePool(node_dies_at={shards[0].id: 9})
+    happened = drive(pool, shards, workers=1)
+    assert len(kinds(happened, Lost)) == 9
+    assert pool.decoded[0][1] == shards[0].id  # what was held is first again, not set aside as a suspect
+
+
+def test_nodes_that_leave_while_workers_load_there_do_not_end_the_job():
+    pool = FakePool(load_causes=deque([WorkerDied("because its node has died.")] * 7))
+    assert len(kinds(drive(pool, make_shards(3), workers=1), Lost)) == 7
+
+
+def test_the_reason_for_too_few_workers_is_why_the_last_one_died():
+    pool = FakePool(load_causes=deque([None, *[OSError("no such device")] * 3]))
+    with pytest.raises(NoWorkers, match=r"1 of at least 2 workers .* died while loading said OSError: no such device"):
+        drive(pool, make_shards(300), workers={"min": 2, "max": 2}, start_timeout=30.0)

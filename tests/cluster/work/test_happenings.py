@@ -33,3 +33,13 @@ def test_the_event_keeps_all_that_ray_says_of_a_death():
         {"worker": "w1", "cause": "WorkerDied: its process died (pid 4711, SYSTEM_ERROR)", "shards": [], "told": RAY},
     )
     assert "told" not in as_record(Lost("w1", RuntimeError("x")))[1]
+
+
+def test_a_worker_that_went_with_its_node_is_told_from_one_that_died_alone():
+    node = WorkerDied(
+        "The actor died unexpectedly before finishing this task.\n\tpid: 30677\n\tip: 192.0.2.2\n"
+        "The actor died because its node has died. Node Id: 1a24\n\tthe actor's node was terminated unexpectedly"
+    )
+    assert (node.with_node, str(node)) == (True, "its node died (pid 30677)")
+    alone = WorkerDied("The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR")
+    assert (alone.with_node, str(alone)) == (False, "its process died (SYSTEM_ERROR)")

@@ -80,3 +80,27 @@ def test_a_suspect_that_kills_alone_is_named_with_its_file_and_rows():
         f"shard {shard.id} (rows 0 to 9 of /data/a.parquet) ended 3 workers, the last of them while it was decoded "
         "alone; last cause: segfault"
     )
+
+
+def test_what_was_held_on_a_node_that_left_comes_back_first_and_without_blame():
+    shards = make_shards(8)
+    queue = ShardQueue(shards, rows_ahead=20)
+    for worker in ("u", "v", "w", "x"):
+        assert take_all(queue, worker) == [shards[0].id, shards[1].id]
+        assert queue.unheld() == 6
+        queue.take_back(worker)
+    assert queue.unheld() == 8
+    assert take_all(queue, "y") == [shards[0].id, shards[1].id]
+
+
+def test_a_suspect_stays_one_when_the_node_that_had_it_left():
+    shards = make_shards(3)
+    queue = ShardQueue(shards, rows_ahead=10)
+    for worker in ("u", "v"):
+        assert queue.next_for(worker) is shards[0]
+        queue.lose(worker, "gone")
+    assert take_all(queue, "w") == [shards[1].id, shards[2].id]
+    assert queue.next_for("x") is shards[0]
+    queue.take_back("x")
+    assert queue.guilty == []
+    assert queue.next_for("y") is shards[0]

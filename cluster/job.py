@@ -25,9 +25,11 @@ from cluster.screens import Screen
 from cluster.shard import Shard
 from cluster.stopping import Stopped
 from cluster.summary import SUCCESS, SUMMARY, RunFacts, Summary, load_stats, save_stats, summed
+from cluster.upkeep import Spent, Upkeep, told_before
 from cluster.wording import counted
 from cluster.work.driver import Driver
 from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, as_record
+from cluster.work.metrics import Meters
 from cluster.work.pool import RayPool
 from cluster.work.probe import Probe, planted
 from cluster.work.queue import ShardQueue
@@ -57,6 +59,8 @@ class Job:
         self.reports: dict[str, ShardReport] = {}  # of this run
         self.stored: dict[str, ShardReport] = {}  # of earlier runs
         self.workers_lost = 0
+        self.upkeep = Upkeep(self.config.cluster.gpus)
+        self.spent_before = Spent()  # by earlier runs
         self.started = time.monotonic()
         self.loaded: float | None = None  # when the first worker was ready
 
@@ -87,7 +91,8 @@ class Job:
                 self._write_empty()
         except (Exception, Stopped) as cause:
             with contextlib.suppress(*NOT_KEPT):  # then nothing more can be kept, and the cause matters more
-                self.log.add("run_stopped", {"cause": type(cause).__name__, "message": str(cause)})
+                told = {"cause": type(cause).__name__, "message": str(cause), **self._own_spending()}
+                self.log.add("run_stopped", told)
                 save_stats(self.storage, self.plan.shards, self._all_reports(read_parts=False))
             raise
         return self._end()
@@ -119,6 +124,7 @@ class Job:
                 f"another run began in {self.storage.place} at the same moment with other shards; give the same "
                 "command again once it has ended, to go on with its shards"
             )
+        self.spent_before = told_before(self.log.events())
         self.storage.remove(SUCCESS)  # a part of a finished job was deleted: until it is back nothing is finished
         self.storage.replace(CONFIG, yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False).encode())
         self.log.add("run_started", {"shards": len(self.plan.shards), "done": len(self.done)})
@@ -144,25 +150,34 @@ class Job:
         board = ProgressBoard(self.plan.rows * samples, *self._done_before(), config.cluster, screen)
         if lacks := pool.missing():
             self._note(Warned("cluster_too_small", lacks), screen)
+        driver, meters = Driver(pool, queue, config.cluster), Meters(self.storage.place, config.engine.slots)
         looked = 0.0
         try:
-            for happening in Driver(pool, queue, config.cluster).run():
+            for happening in driver.run():
                 self.check_stop()
                 if happening is not None:
                     board.note(happening)
+                    meters.note(happening)
                     self._keep(happening)
                 elif time.monotonic() - looked >= LOOK:
-                    looked = time.monotonic()
-                    for warning in board.turn(pool.progress(), queue.in_words()):
+                    looked, progress = time.monotonic(), pool.progress()
+                    meters.look(board.rows_left, len(driver.ready), len(driver.loading), progress)
+                    for warning in board.turn(progress, queue.in_words()):
                         self._note(warning, screen)
         finally:
             pool.close()
+            meters.look(board.rows_left, 0, 0, {})
 
     def _note(self, warning: Warned, screen: Screen) -> None:
         screen.say(f"warning: {warning.message}")
         self._keep(warning)
 
+    def _own_spending(self) -> dict[str, float]:
+        spent = self.upkeep.spent()
+        return {"worker_seconds": round(spent.worker_seconds, 3), "gpu_seconds": round(spent.gpu_seconds, 3)}
+
     def _keep(self, happening: Happening) -> None:
+        self.upkeep.note(happening)
         match happening:
             case Finished(_, shard, report):
                 self.reports[shard.id] = report
@@ -210,11 +225,11 @@ class Job:
             workers_lost=self.workers_lost,
         )
         shards = self.plan.shards
-        summary = Summary(self.storage.place, self.plan.rows, len(shards), summed(reports.values()), run)
+        spent, total = self.spent_before + self.upkeep.spent(), summed(reports.values())
+        summary = Summary(self.storage.place, self.plan.rows, len(shards), total, run, spent)
         save_stats(self.storage, shards, reports)
-        self.log.add(
-            "run_finished", {"rows": summary.total.rows, "errors": summary.total.errors, "seconds": run.seconds}
-        )
+        told = {"rows": total.rows, "errors": total.errors, "seconds": run.seconds}
+        self.log.add("run_finished", told | self._own_spending())
         summary.save(self.storage)
         self.storage.clear_scratch()
         self.storage.replace(SUCCESS, b"")

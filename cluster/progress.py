@@ -39,6 +39,11 @@ class ProgressBoard:
         self.warned: set[str] = set()
         self.samples: deque[tuple[float, int, int]] = deque()  # time, rows, tokens
 
+    @property
+    def rows_left(self) -> int:
+        """Rows of the result without a part."""
+        return max(0, self.total - self.tally.rows - self.uncounted)
+
     def note(self, happening: Happening) -> None:
         match happening:
             case Loaded(worker, report):

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from cluster.errors import PlanError
 from cluster.reports import ShardReport, Tally
 from cluster.shard import Shard
+from cluster.upkeep import Spent
 from cluster.writing.storage import Storage
 
 SUMMARY = "_run/summary.json"
@@ -55,6 +56,7 @@ class Summary:
     shards: int
     total: Tally
     run: RunFacts = field(default_factory=RunFacts)
+    spent: Spent = field(default_factory=Spent)  # by all runs
 
     @property
     def tokens_per_forward(self) -> float:
@@ -88,8 +90,8 @@ class Summary:
         """PlanError where the file is damaged or gone."""
         try:
             stored: dict[str, Any] = json.loads(storage.read(SUMMARY))
-            total, run = Tally(**stored["total"]), RunFacts(**stored["run"])
-            return cls(stored["output"], stored["input_rows"], stored["shards"], total, run)
+            total, run, spent = Tally(**stored["total"]), RunFacts(**stored["run"]), Spent(**stored["spent"])
+            return cls(stored["output"], stored["input_rows"], stored["shards"], total, run, spent)
         except (OSError, LookupError, TypeError, ValueError) as error:
             raise PlanError(
                 f"{storage.place}/{SUMMARY} is damaged ({type(error).__name__}: {error}); give the job's command "

@@ -34,6 +34,8 @@ def outcome_text(summary: Summary, first: list[dict[str, Any]], config: JobConfi
             f"({run.answer_tokens:,} tokens in {run.seconds:.1f} s, {run.load_seconds:.1f} s of them loading)",
         ),
         ("deciding", f"{summary.decision_share:.1%} of the time was spent in policies"),
+        ("cost", summary.spent.in_words(total.answer_tokens, config.cluster.price_per_hour)),
+        *runs_row(summary),
         ("workers lost", f"{run.workers_lost}"),
         ("output", summary.output),
     ]
@@ -49,6 +51,16 @@ def outcome_text(summary: Summary, first: list[dict[str, Any]], config: JobConfi
         shown = f"error   {row[f'{prefix}error']}" if answer is None else f"answer  {clipped(answer)}"
         lines.append(f"    {shown}")
     return "\n".join(lines)
+
+
+def runs_row(summary: Summary) -> list[tuple[str, str]]:
+    """Nothing to say of a job that was done in one go."""
+    spent, run = summary.spent, summary.run
+    if spent.runs < 2:
+        return []
+    killed = f"; {counted(spent.untold, 'run')} ended without an account" if spent.untold else ""
+    last = f"the last did {counted(run.shards, 'shard')} with {counted(run.rows, 'row')}"
+    return [("runs", f"{spent.runs}, of which {last}{killed}")]
 
 
 def clipped(text: str) -> str:

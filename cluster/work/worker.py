@@ -10,7 +10,6 @@ from importlib.metadata import version
 
 import ray
 import torch
-from ray.util.metrics import Counter
 
 from cluster.config import JobConfig
 from cluster.model_copy import with_local_model
@@ -59,23 +58,13 @@ class GenerationWorker:
         engine.self_check()
         name = f"{socket.gethostname()}/{str(ray.get_runtime_context().get_actor_id())[:8]}"
         self.runner = ShardRunner(engine, self.task, storage, name)
-        self.counts = {kind: Counter(f"driftline_{kind}", text, ("worker",)) for kind, text in COUNTED.items()}
         versions = {name: version(name) for name in ("torch", "ray", "pyarrow", "transformers")}
         versions["python"] = platform.python_version()
         return WorkerReport(name, os.getpid(), engine.width, time.perf_counter() - started, versions)
 
     def run(self, shard: Shard) -> ShardReport:
         """Decode one shard. Safe to repeat: the first complete part file wins, and a finished shard is skipped."""
-        runner = self._loaded()
-        report = runner.run(shard)
-        if not report.skipped:
-            tally, tags = report.tally, {"worker": report.worker}
-            for kind, count in zip(
-                COUNTED, (tally.rows, tally.answer_tokens, tally.errors, tally.forwards), strict=True
-            ):
-                if count:  # Ray refuses an increase by nothing
-                    self.counts[kind].inc(count, tags)
-        return report
+        return self._loaded().run(shard)
 
     @ray.method(concurrency_group="control")
     def progress(self) -> WorkerProgress:
@@ -88,14 +77,6 @@ class GenerationWorker:
         if self.runner is None:
             raise RuntimeError("run() was called before load() had returned")
         return self.runner
-
-
-COUNTED = {
-    "rows": "rows of the result that are written",
-    "answer_tokens": "generated tokens before the first end of text",
-    "errors": "rows of the result with an error",
-    "forwards": "forwards, summed over requests",
-}
 
 
 def exit_with_parent(parent: int) -> None:

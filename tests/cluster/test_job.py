@@ -115,7 +115,9 @@ def test_a_row_that_kills_is_named_when_everything_else_is_done(tmp_path):
         run(config)
     assert len(parts(config)) == 4
     assert not (tmp_path / "out" / "_SUCCESS").exists()
-    assert events(config, "run_stopped")[0]["cause"] == "GuiltyShards"
+    (stopped,) = events(config, "run_stopped")
+    assert stopped["cause"] == "GuiltyShards"
+    assert stopped["worker_seconds"] > 0
 
 
 def test_an_engine_that_raises_is_as_good_as_dead_and_its_words_are_passed_on(tmp_path):
@@ -222,6 +224,8 @@ def test_a_killed_driver_is_followed_by_one_that_does_the_rest(tmp_path):
     assert len(answers(tmp_path / "out")) == 40
     assert {name: seen for name, seen in parts(config).items() if name in kept} == kept
     assert (summary.shards, summary.run.shards) == (10, 10 - len(kept))
+    assert (summary.spent.runs, summary.spent.untold) == (2, 1)
+    assert summary.spent.worker_seconds > 0.05 * 4 * (10 - len(kept))
 
 
 def wait_for(condition, seconds=45.0):

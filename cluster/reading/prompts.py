@@ -1,6 +1,6 @@
 """From a row to requests: prompt text or messages, per-row settings, seeds; or one sentence why not."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -49,17 +49,31 @@ class Cell:
     unshown: bool = False  # Python has no form for its value
 
 
+Place = Callable[[Shard, int, str | None, Mapping[str, Any]], tuple[str, int]]
+"""(shard, row, the user's name for it, its prompt's values) -> what its seeds and, without a name, its id come from."""
+
+
+def in_its_file(shard: Shard, row: int, name: str | None, values: Mapping[str, Any]) -> tuple[str, int]:
+    return shard.file.relative, row
+
+
 class PromptBuilder:
     def __init__(
-        self, input: InputConfig, decode: DecodeConfig, codec: Codec, width: int, reference: str | None = None
+        self,
+        input: InputConfig,
+        decode: DecodeConfig,
+        codec: Codec,
+        width: int,
+        reference: str | None = None,
+        place: Place = in_its_file,
     ) -> None:
-        """width: positions of the longest request; reference: column of known answers, as token ids. PlanError
-        where input.mode is chat and the tokenizer has no template.
+        """width: positions of the longest request; reference: column of known answers, as token ids; place: what tells
+        a row from others. PlanError where input.mode is chat and the tokenizer has no template.
         """
         if input.mode == "chat" and not codec.has_template:
             raise PlanError("input.mode is chat, but the model's tokenizer has no chat template; set input.mode: raw")
         self.input, self.decode, self.codec, self.width = input, decode, codec, width
-        self.source, self.reference = prompt_source(input), reference
+        self.source, self.reference, self.place = prompt_source(input), reference, place
 
     def build(self, shard: Shard, block: RowBlock) -> Iterator[RowPrompt]:
         """One RowPrompt per row, in order, tokenized as they are asked for. No row raises."""
@@ -79,7 +93,9 @@ class PromptBuilder:
 
     def _row(self, shard: Shard, row: int, cells: dict[str, Cell], error: str | None) -> RowPrompt:
         values = {name: cell.value for name, cell in cells.items()}
-        request_id, length = self._request_id(shard, row, values), None
+        name, length = self._name(values), None
+        file, number = self.place(shard, row, name, values)
+        request_id = f"{file}:{number}" if name is None else name
         seeds: tuple[int, ...] = ()
         try:
             if error is not None:
@@ -87,7 +103,7 @@ class PromptBuilder:
             _refuse_unshown(cells)
             own = RowValues(values, self.input.overrides, self.decode)
             base = own.seed()
-            seeds = tuple(mix_seed(base, shard.file.relative, row, sample) for sample in range(self.decode.n))
+            seeds = tuple(mix_seed(base, file, number, sample) for sample in range(self.decode.n))
             settings = own.settings()
             self._refuse_bad_text(cells)
             tokens, known = self._tokens(values), self._known(values)
@@ -111,9 +127,10 @@ class PromptBuilder:
         )
         return RowPrompt(row, request_id, requests, None, length, seeds)
 
-    def _request_id(self, shard: Shard, row: int, values: Mapping[str, Any]) -> str:
+    def _name(self, values: Mapping[str, Any]) -> str | None:
+        """What the user calls this row."""
         given = values[self.input.id_column] if self.input.id_column is not None else None
-        return f"{shard.file.relative}:{row}" if given is None else mend(str(given))
+        return None if given is None else mend(str(given))
 
     def _refuse_bad_text(self, cells: Mapping[str, Cell]) -> None:
         if self.input.bad_text == "error":

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.config import JobConfig
+from cluster.errors import UnreadableInput
 from cluster.model_copy import MODEL_SUFFIXES
 from cluster.reading.files import InputFile
 from cluster.s3.address import is_s3
@@ -34,10 +35,10 @@ class SeenFile:
 
 
 def seen_files(config: JobConfig, files: Sequence[InputFile]) -> list[SeenFile]:
-    """To be called by the driver. files: of the input."""
+    """To be called by the driver. files: of the input. UnreadableInput where one is gone since it was listed."""
     local = [file for file in files if file.store is None]
     step = max(1, -(-len(local) // LOOKED_AT))
-    found = [_look("input.paths", file.path) for file in local[::step]]
+    found = [_look_at_input(file.path) for file in local[::step]]
     if not is_s3(config.model.path):
         found += [_look("model.path", str(path)) for path in sorted(_model_files(Path(config.model.path)))]
     for key, rule in controllers(config.decode, "decode"):
@@ -55,6 +56,13 @@ def check_seen(seen: Sequence[SeenFile]) -> None:
         if here != file:
             other = f"it has {here.size} bytes, not {file.size}" if here.size != file.size else "its content is another"
             raise ConfigError(_told(file, other))
+
+
+def _look_at_input(path: str) -> SeenFile:
+    try:
+        return _look("input.paths", path)
+    except OSError as error:
+        raise UnreadableInput(path, error) from error
 
 
 def _told(file: SeenFile, what: str) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from cluster.reading.files import list_input
+from cluster.errors import UnreadableInput
+from cluster.reading.files import InputFile, list_input
 from cluster.work.same_files import END, LOOKED_AT, SMALL, check_seen, seen_files
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import MODEL, job_config, write_prompts
@@ -26,6 +27,8 @@ def test_the_files_of_input_and_model_are_seen_again_and_a_change_of_any_is_told
     data.unlink()
     with pytest.raises(ConfigError, match=r"^input\.paths: .* on node .*: No such file .* all nodes share, or s3://"):
         check_seen(seen)
+    with pytest.raises(UnreadableInput, match=r"in\.parquet cannot be read as it was planned: .*No such file"):
+        seen_files(config, [InputFile(str(data), "in.parquet", "parquet", 9, "")])
 
 
 @pytest.mark.parametrize("place", [0, -1])

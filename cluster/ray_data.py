@@ -62,7 +62,7 @@ class DllmPredictor:
         sections = {"model": model, "decode": decode or {}, "engine": engine or {}, "s3": s3 or {}}
         config = self.config = predictor_config(input, column_prefix, sections)
         torch.set_num_threads(config.engine.threads)  # Ray sets one thread for an actor with a part of a CPU
-        decoder = make_engine(with_local_model(config))
+        decoder = make_engine(with_local_model(config), lambda read, of: None)
         self.prompts = PromptBuilder(config.input, config.decode, decoder.codec, decoder.width, place=_by_content)
         self.thread, self.batches = EngineThread(decoder), itertools.count()
         self.worker = f"{socket.gethostname()}/{os.getpid()}"

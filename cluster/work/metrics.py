@@ -12,7 +12,7 @@ from cluster.reports import WorkerProgress
 from cluster.work.happenings import Finished, Happening, Lost
 
 COUNTERS = {
-    "driftline_shards": "part files that this job's workers have written",
+    "driftline_shards": "part files that came to stand while this driver ran",
     "driftline_rows": "rows of the result in these parts",
     "driftline_errors": "of these rows, those with an error",
     "driftline_empty_answers": "of these rows, those with an answer of no token",
@@ -41,7 +41,7 @@ class Meters:
 
     def note(self, happening: Happening) -> None:
         match happening:
-            case Finished(_, _, report) if not report.skipped:
+            case Finished(_, _, report):  # also of a part that a worker wrote before it died: nobody told of it
                 tally = report.tally
                 self._count("shards", 1)
                 self._count("rows", tally.rows)

@@ -16,12 +16,13 @@ from typing import Any, Self
 
 import jinja2
 from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from dllm_core.errors import CheckpointError, ConfigError, RequestError
-from dllm_core.models.checkpoint import model_folder
+from dllm_core.models.checkpoint import model_folder, read_json
 
 PRIVATE_USE = (*range(0xE000, 0xF900), *range(0xF0000, 0xFFFFE))  # Unicode 16, table 2-3: code points without meaning
+QWEN_TOKENIZERS = {"Qwen2Tokenizer", "DreamTokenizer"}  # the second is the first's code under Dream's name
 
 
 class TextCodec:
@@ -46,12 +47,14 @@ class TextCodec:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read tokenizer.json and what belongs to it. Nothing is downloaded, no code of the checkpoint is run."""
+        """Read tokenizer.json and what belongs to it, or Qwen's vocab.json and merges.txt, as Dream publishes them.
+
+        Nothing is downloaded, no code of the checkpoint is run.
+        """
         root = model_folder(folder)
-        if not (root / "tokenizer.json").is_file():
-            raise CheckpointError(f"{root} has no tokenizer.json; tokenizers of other formats are not read")
+        kind = tokenizer_kind(root)
         try:
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(root, local_files_only=True)
+            tokenizer = kind.from_pretrained(root, local_files_only=True)
         except Exception as error:  # the tokenizers library raises bare Exception on a file that it cannot parse
             raise CheckpointError(f"{root}: the tokenizer cannot be read: {error}") from error
         return cls(tokenizer, root)
@@ -126,6 +129,22 @@ class TextCodec:
                 ids += self._marked.encode(marker[0], add_special_tokens=False).ids
                 start = marker.end()
         return ids
+
+
+def tokenizer_kind(root: Path) -> type[PreTrainedTokenizerFast]:
+    """What reads the tokenizer of this folder. Raises CheckpointError for one of another format."""
+    if (root / "tokenizer.json").is_file():
+        return PreTrainedTokenizerFast
+    if (root / "vocab.json").is_file() and (root / "merges.txt").is_file():
+        settings = root / "tokenizer_config.json"
+        named = str(read_json(settings).get("tokenizer_class")) if settings.is_file() else "None"
+        if named.removesuffix("Fast") in QWEN_TOKENIZERS:
+            return Qwen2Tokenizer
+        raise CheckpointError(
+            f"{root} has vocab.json and merges.txt, but its tokenizer_class {named} is not known to split text as "
+            f"{' or '.join(sorted(QWEN_TOKENIZERS))} does; save it as tokenizer.json first"
+        )
+    raise CheckpointError(f"{root} has no tokenizer.json; tokenizers of other formats are not read")
 
 
 def untrimmed(tokenizer: Tokenizer) -> Tokenizer:

@@ -1,6 +1,6 @@
 """The list of commit policies. A new one is a file beside these and a line here.
 
-`extrapolate` wraps any other of the list, so what it may wrap stands here and not in its file.
+`extrapolate` wraps any other that leaves alone what stands, so what it may wrap stands here and not in its file.
 """
 
 from typing import Annotated, Literal
@@ -13,8 +13,10 @@ from dllm_core.commit.credit import CreditConfig
 from dllm_core.commit.dream import DreamConfig
 from dllm_core.commit.dynamic import DynamicConfig
 from dllm_core.commit.eb import EntropyBoundedConfig
+from dllm_core.commit.edit import EditConfig
 from dllm_core.commit.extrapolate import Extrapolate, Extrapolation
 from dllm_core.commit.factor import FactorConfig
+from dllm_core.commit.fast_dllm import FastDllmCommitConfig
 from dllm_core.commit.klass import KlassConfig
 from dllm_core.commit.learn2pd import Learn2pdConfig
 from dllm_core.commit.local_leap import LocalLeapConfig
@@ -37,6 +39,7 @@ SingleConfig = (
     | Learn2pdConfig
     | DreamConfig
     | DynamicConfig
+    | FastDllmCommitConfig
 )
 
 
@@ -50,10 +53,10 @@ class ExtrapolateConfig(Extrapolation):
         return Extrapolate(self.base.build(block_length), self, block_length)
 
 
-CommitConfig = Annotated[SingleConfig | ExtrapolateConfig, Field(discriminator="kind")]
+CommitConfig = Annotated[SingleConfig | EditConfig | ExtrapolateConfig, Field(discriminator="kind")]
 
 __all__ = [
     "CertaintyConfig", "CommitConfig", "CommitPolicy", "CreditConfig", "DreamConfig", "DynamicConfig",
-    "EntropyBoundedConfig", "ExtrapolateConfig", "FactorConfig", "KlassConfig", "Learn2pdConfig", "LocalLeapConfig",
-    "PolestarCommitConfig", "ThresholdConfig", "TopKConfig", "TspdConfig",
+    "EditConfig", "EntropyBoundedConfig", "ExtrapolateConfig", "FactorConfig", "FastDllmCommitConfig", "KlassConfig",
+    "Learn2pdConfig", "LocalLeapConfig", "PolestarCommitConfig", "ThresholdConfig", "TopKConfig", "TspdConfig",
 ]  # fmt: skip

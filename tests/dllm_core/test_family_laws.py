@@ -23,6 +23,10 @@ METHODS: dict[str, dict[str, Any]] = {
         "commit": {"kind": "polestar", "tau": 0.3, "early": 0.1, "alpha": 0.05},
     },
     "exact-dynamic": {"cache": {"kind": "exact"}, "commit": {"kind": "dynamic", "tau": 0.3, "steps": 3}},
+    "exact-edit": {
+        "cache": {"kind": "exact"}, "commit": {"kind": "edit", "tau": 0.3, "edit_tau": 0.2, "post_steps": 3},
+    },
+    "exact-fast": {"cache": {"kind": "exact"}, "commit": {"kind": "fast_dllm", "tau": 0.3}, "block_length": 2},
     "exact-threshold": {
         "cache": {"kind": "exact", "inside": "span"}, "commit": {"kind": "threshold", "tau": 0.3}, "block_length": 2,
     },
@@ -55,7 +59,8 @@ def test_every_live_slot_commits_at_least_one_token_per_forward(name: str, metho
     model = family_model(name)
     requests = some_requests(6, seed=11, guided=False, shift=model.shift)
     for request, done in zip(requests, engine_of(model, config(method)).generate(requests), strict=True):
-        assert 1 <= done.forwards <= request.max_new_tokens
+        editing = 3 * (request.max_new_tokens // 2 + 2) if "edit" in method else 0  # after the last mask of each span
+        assert 1 <= done.forwards <= request.max_new_tokens + editing
         assert all(0 <= token < MASK for token in done.tokens)
 
 

@@ -99,6 +99,7 @@ COMMITS = {
     "dream-drawn": {"kind": "dream", "steps": 9, "alg": "entropy", "alg_temp": 0.5},
     "dream-margin": {"kind": "dream", "steps": 9, "alg": "topk_margin"},
     "dynamic": {"kind": "dynamic", "tau": 0.3, "steps": 4, "top_k": 20},
+    "fast-dllm": {"kind": "fast_dllm", "tau": 0.3},
     "learn2pd": {"kind": "learn2pd", "controller": "filter", "delta": 0.6},
 }
 FRONTIERS = {

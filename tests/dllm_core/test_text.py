@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 
 from dllm_core.errors import CheckpointError, ConfigError, RequestError
 from dllm_core.text import TextCodec
@@ -265,3 +265,42 @@ def test_a_tokenizer_that_cannot_be_parsed_is_named(tmp_path: Path) -> None:
 def test_a_missing_folder_is_an_error_of_the_config() -> None:
     with pytest.raises(ConfigError, match="is not a folder on this machine"):
         TextCodec.load("/no/such/folder")
+
+
+@pytest.fixture
+def as_dream_publishes_it(tmp_path, tiny_tokenizer):
+    """The tiny vocabulary as vocab.json, merges.txt and a class of Dream's own."""
+    whole = json.loads((tiny_tokenizer / "tokenizer.json").read_text())
+    merges = [" ".join(pair) if isinstance(pair, list) else pair for pair in whole["model"]["merges"]]
+    (tmp_path / "vocab.json").write_text(json.dumps(whole["model"]["vocab"]))
+    (tmp_path / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]) + "\n")
+    added = {str(token.pop("id")): token for token in whole["added_tokens"]}
+    names = {"eos_token": "<|endoftext|>", "pad_token": "<|endoftext|>", "mask_token": "<|mdm_mask|>"}
+    told = {"tokenizer_class": "DreamTokenizer", "added_tokens_decoder": added, **names}
+    told["auto_map"] = {"AutoTokenizer": ["tokenization_dream.DreamTokenizer", None]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(told))
+    shutil.copy(tiny_tokenizer / "chat_template.jinja", tmp_path)
+    return tmp_path
+
+
+def test_a_tokenizer_without_tokenizer_json_is_read_as_qwens(as_dream_publishes_it, tmp_path):
+    codec = TextCodec.load(as_dream_publishes_it)
+    saved = tmp_path / "saved"
+    Qwen2Tokenizer.from_pretrained(as_dream_publishes_it).save_pretrained(saved)
+    usual = TextCodec.load(saved)
+    text = "It's 3 lists:\n\n  Ana's (1) Ben  <|mdm_mask|> 42 caf\u00e9"
+    assert codec.encode_raw(text) == usual.encode_raw(text)
+    assert codec.decode(codec.encode_raw(text)) == text
+    mask = next(number for number in codec.special_ids if number == codec.mask_id)
+    assert mask not in codec.encode_raw(text)  # a prompt cannot spell it
+    assert codec.has_template
+    assert codec.special_ids == usual.special_ids
+
+
+def test_another_class_of_tokenizer_is_not_taken_for_qwens(as_dream_publishes_it):
+    file = as_dream_publishes_it / "tokenizer_config.json"
+    file.write_text(file.read_text().replace('"DreamTokenizer"', '"GPT2Tokenizer"'))
+    with pytest.raises(
+        CheckpointError, match=r"tokenizer_class GPT2Tokenizer is not known .* save it as tokenizer\.json"
+    ):
+        TextCodec.load(as_dream_publishes_it)

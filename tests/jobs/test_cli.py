@@ -155,7 +155,7 @@ def test_a_wrong_flag_is_named_with_the_nearest_right_one_and_the_alternatives(j
     assert complaint(job_file, *flags.split()) == WRONG_FLAGS[flags]
 
 
-WITH_TAU = "threshold, local_leap, klass, credit, polestar, dynamic"
+WITH_TAU = "threshold, local_leap, klass, credit, polestar, dynamic, fast_dllm"
 WRONG_BASES = {
     "--base.kind treshold": f".kind: no kind 'treshold'; did you mean threshold?; kinds: {BASES}",
     "--base.kind extrapolate": f".kind: no kind 'extrapolate'; kinds: {BASES}",

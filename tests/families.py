@@ -101,7 +101,13 @@ def inner_shapes(config: dict[str, Any], layer: int) -> dict[str, tuple[int, ...
     inner = config.get("moe_intermediate_size") or config.get("expert_intermediate_size")
     if inner is None or layer < config.get("first_k_dense_replace", 0):
         return mlp("mlp", config["intermediate_size"])
+    if not config.get("moe_layer_freq", [1] * (layer + 1))[layer]:
+        return mlp("mlp", config["dense_intermediate_size"])
     shapes: dict[str, tuple[int, ...]] = {"mlp.gate.weight": (config["num_experts"], width)}
+    if config.get("moe_router_enable_expert_bias"):
+        shapes["mlp.expert_bias"] = (config["num_experts"],)
+    if config.get("shared_expert_intermediate_size"):
+        shapes |= mlp("mlp.shared_expert", config["shared_expert_intermediate_size"])
     if kind == "LLaDA2MoeModelLM":
         shapes["mlp.gate.expert_bias"] = (config["num_experts"],)
         shapes |= mlp("mlp.shared_experts", inner * config["num_shared_experts"])

@@ -22,6 +22,7 @@ from dllm_core.errors import CheckpointError
 from dllm_core.models.base import Model
 from dllm_core.models.dense import dense_logits
 from dllm_core.models.load import describe, load
+from dllm_core.models.mlp import Experts
 from dllm_core.models.transformer import Transformer
 from tests.checkpoints import make_checkpoint, random_weights, settings
 from tests.families import OTHERS, SMALL, family_model
@@ -67,6 +68,46 @@ def test_a_checkpoint_in_the_published_layout_fills_every_parameter(tmp_path: Pa
         assert torch.equal(parameter, stored[label]), label
     assert sum(tensor.numel() for _, tensor in model.weight_names()) == sum(p.numel() for p in model.parameters())
     assert describe(tmp_path).family == name
+
+
+def test_llada_moe_may_have_a_shared_expert_a_bias_and_first_layers_with_an_mlp(tmp_path: Path) -> None:
+    more = {
+        "moe_router_enable_expert_bias": True, "shared_expert_intermediate_size": 24, "moe_layer_freq": [0, 1],
+    }  # fmt: skip
+    model = loaded(make_checkpoint(tmp_path, family="llada_moe", **more))
+    w = load_file(tmp_path / "model.safetensors")
+    assert {label for label, _ in model.weight_names()} == w.keys()
+    assert w["model.layers.0.mlp.gate_proj.weight"].shape == (40, 32)
+    x = torch.randn(5, 32, generator=torch.Generator().manual_seed(1))
+    root = "model.layers.1.mlp"
+
+    def mlp(name: str, row: Tensor) -> Tensor:
+        gate, up = w[f"{name}.gate_proj.weight"] @ row, w[f"{name}.up_proj.weight"] @ row
+        return w[f"{name}.down_proj.weight"] @ (F.silu(gate) * up)
+
+    expected = []
+    for row in x:
+        score = (w[f"{root}.gate.weight"] @ row).softmax(-1) + w[f"{root}.expert_bias"]
+        best = sorted(range(6), key=lambda e: -float(score[e]))[:3]
+        routed = sum(score[e] * mlp(f"{root}.experts.{e}", row) for e in best)
+        expected.append(routed + mlp(f"{root}.shared_expert", row))
+    torch.testing.assert_close(model.layers[1].mlp(x), torch.stack(expected), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_routers_choose_in_fp32_at_least_and_among_equals_the_lower_expert(dtype: torch.dtype) -> None:
+    """Biases that bf16 cannot tell apart decide all the same."""
+    for name in ("llada_moe", "llada2"):
+        more = {"moe_router_enable_expert_bias": True} if name == "llada_moe" else {"n_group": 1, "topk_group": 1}
+        mlp = family_model(name, dtype=dtype, **more).layers[1].mlp
+        assert isinstance(mlp, Experts)
+        assert mlp.router.bias is not None
+        mlp.router.weight.zero_()
+        mlp.router.bias.fill_(1.0)
+        mlp.router.bias[4] = 1.0 + 2**-12
+        expert, weight = mlp.router(torch.ones(2, 32, dtype=dtype))
+        assert expert.tolist() == [[4, 0, 1]] * 2
+        assert weight.dtype == dtype
 
 
 @pytest.mark.parametrize("name", THEIRS)

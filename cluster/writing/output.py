@@ -26,9 +26,13 @@ def build_output(
 ) -> pa.Table:
     """table: RowBlock.table; prompts: one per row of it; completions: by Request.id; schema: `output_schema(...)`;
     samples: decode.n. Rows come out in input order, the samples of a row one after another."""
-    rows = [_row(prompt, completions, sample, samples) for prompt in prompts for sample in range(samples)]
+    rows = [
+        {"worker": worker, **_row(prompt, completions, sample, samples)}
+        for prompt in prompts
+        for sample in range(samples)
+    ]
     ours = [
-        pa.array([{"worker": worker, **row}.get(field.name) for row in rows], field.type)
+        pa.array([row.get(field.name) for row in rows], field.type)
         for field in output_fields(record=len(schema) > table.num_columns + len(OUTPUT_FIELDS))
     ]
     return pa.Table.from_arrays([*repeated(table, samples).columns, *ours], schema=schema)

@@ -12,6 +12,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 def rotary_table(positions: int, width: int, theta: float, device: torch.device | str = "cpu") -> Tensor:
     """cos, sin of every position's phases: [2, positions, width / 2] float64 (half-split, RoFormer 2104.09864)."""
+    if torch.device(device).type == "meta":  # values are for nobody, and arange there imports torch's compiler, seconds
+        return torch.empty(2, positions, len(range(0, width, 2)), dtype=torch.float64, device=device)
     frequency = theta ** -(torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
     phase = torch.arange(positions, dtype=torch.float64, device=device)[:, None] * frequency
     return torch.stack([phase.cos(), phase.sin()])

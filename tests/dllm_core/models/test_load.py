@@ -1,6 +1,8 @@
 """Reading model folders: whole and sharded, in every precision, and what is said when something does not fit."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -276,3 +278,12 @@ def test_the_bundled_model_loads(tiny_llada: Path) -> None:
     logits = dense_logits(model, torch.tensor([[*prompt, *[model.mask_id] * 8]]))
     assert logits[0, len(prompt) :].argmax(-1).tolist() != [model.mask_id] * 8
     assert model.mask_id not in model.eos_ids
+
+
+@pytest.mark.timeout(120)  # imports torch and transformers anew
+def test_a_description_does_not_wait_for_torchs_compiler_to_be_imported(tiny_llada):
+    """Seconds for every plan and every worker, seen where a tensor was counted up on the meta device."""
+    told = f"import sys; from dllm_core.models.load import describe; describe({str(tiny_llada)!r})"
+    words = [sys.executable, "-c", f"{told}; print('torch._dynamo' in sys.modules)"]
+    done = subprocess.run(words, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "False", done.stderr

@@ -4,7 +4,6 @@ Several shards may run at once, each in a thread of its caller. They share the e
 next shard and writing the last one overlap with decoding and the canvas never drains in between.
 """
 
-import threading
 import time
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,6 +20,7 @@ from cluster.shard import Shard
 from cluster.work.engine_thread import Decoder, EngineThread
 from cluster.work.probe import Probe
 from cluster.work.same_files import SeenFile
+from cluster.work.turns import Turns
 from cluster.writing.output import build_output
 from cluster.writing.parts import find_part, read_part, write_part
 from cluster.writing.storage import Storage
@@ -60,16 +60,17 @@ class ShardRunner:
         known = config.record.reference_column if config.record is not None else None
         self.prompts = PromptBuilder(config.input, config.decode, engine.codec, engine.width, known)
         self.schema = output_schema(task.schema, config.output, config.record is not None)
-        self.reader, self.reading = RowReader(task.schema), threading.Lock()
+        self.reader, self.turns = RowReader(task.schema), Turns()
         self.thread = EngineThread(engine)
 
     def run(self, shard: Shard) -> ShardReport:
         """Safe to repeat: a shard whose part stands is skipped, and the first complete part wins."""
         started, output = time.perf_counter(), self.task.config.output
-        if find_part(self.storage, shard, self.task.fingerprint, output) is not None:
-            standing = read_part(self.storage, shard, output)
-            return ShardReport(shard.id, tally(standing, output.column_prefix), self.worker, skipped=True)
-        with self.reading:
+        with self.turns.drawn() as turn:
+            if find_part(self.storage, shard, self.task.fingerprint, output) is not None:
+                standing = read_part(self.storage, shard, output)
+                return ShardReport(shard.id, tally(standing, output.column_prefix), self.worker, skipped=True)
+            turn.come()
             block = self.reader.read(shard)
         prompts = list(self.prompts.build(shard, block))
         answers = self.thread.decode([request for prompt in prompts for request in prompt.requests])

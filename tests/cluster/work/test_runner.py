@@ -3,6 +3,8 @@
 import contextlib
 import resource
 import shutil
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -66,6 +68,28 @@ def test_many_shards_at_once_are_told_apart(tmp_path):
     assert table.num_rows == 80
     assert {row["generated_text"] for row in table.to_pylist() if row["id"] == "id-7"} == {"number 7"}
     assert sorted(table["generated_text"].to_pylist()) == sorted(prompts * 2)
+
+
+def test_shards_are_read_in_the_order_they_came_though_storage_answers_in_another(tmp_path, monkeypatch):
+    """A step back would read the row group again from its start: from an object store, fetch it again."""
+    runner, prospect = make_runner(tmp_path, [f"number {i}" for i in range(40)])
+    shards, read, came = prospect.plan.shards, list[int](), [threading.Event() for _ in range(9)]
+
+    def find_late(storage, shard, *rest):
+        came[shard.number + 1].set()
+        time.sleep(0.02 * (len(shards) - shard.number))
+
+    def run(shard):
+        came[shard.number].wait(10.0)
+        return runner.run(shard)
+
+    whole = runner.reader.read
+    monkeypatch.setattr("cluster.work.runner.find_part", find_late)
+    monkeypatch.setattr(runner.reader, "read", lambda shard: read.append(shard.number) or whole(shard))
+    came[0].set()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(run, shards))
+    assert read == list(range(8))
 
 
 def test_a_shard_whose_part_stands_is_skipped_and_counted(tmp_path):

@@ -83,7 +83,7 @@ class Replay:
 
         shape = self.model.shape
         rows = Rows(whole_numbers(), whole_numbers(), whole_numbers(), whole_numbers())
-        tile = rows_of_tile(shape.heads, shape.kv_heads, -(-size // self.slots))
+        tile = rows_of_tile(shape.heads, shape.kv_heads, -(-size // self.slots), self.store.k.dtype)
         most = size // tile + self.slots + 1  # each run ends with a tile that is not full, padding too
         table = torch.zeros(most, 4, dtype=torch.int32, device=self.device)
         token, tiles = whole_numbers(), Tiles(table, tile, self.width)

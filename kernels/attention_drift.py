@@ -26,6 +26,7 @@ from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl, wide
 from kernels.ragged_attention import Run, scores, tile_table
 
 LEAST = math.log(1e-12)  # weights are taken for no smaller
+BLOCK_ROWS, BLOCK_KEYS, BLOCK_KEYS_FP32 = 16, 64, 16  # few rows are looked at; 64 keys in fp32 spill registers
 Measure = Literal["kl", "cosine"]
 
 
@@ -133,12 +134,13 @@ def attention_drift_triton(
     before: Tensor,
     at: Tensor,
     keys: Tensor | None = None,
-    block_rows: int = 16,
-    block_keys: int = 64,
+    block_rows: int = BLOCK_ROWS,
+    block_keys: int | None = None,
 ) -> Tensor:
     """As `attention_drift` of kl; here rows of one run may differ in `keys`, and no weights are held."""
     check_last_stride(q=q, k=k, before=before, **({} if keys is None else {"keys": keys}))
     (rows, heads, d), width = q.shape, before.shape[-1]
+    block_keys = block_keys or (BLOCK_KEYS_FP32 if q.dtype == torch.float32 else BLOCK_KEYS)
     drift = torch.empty(rows, heads, dtype=torch.float64, device=q.device)
     if rows:
         tiles = tile_table(tuple(runs), block_rows, q.device)

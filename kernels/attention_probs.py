@@ -23,7 +23,7 @@ from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl, wide
 from kernels.ragged_attention import Run, scores, tile_table
 
 WEIGHT_BYTES = 64 * 2**20  # fp32 weights of all heads that are held at once; bounds memory, not results
-TILE, TILE_FP32 = 64, 32  # rows and keys, not measured yet; fp32 products go without tensor cores and spill from 64 on
+TILE, TILE_FP32 = 64, 16  # rows and keys, not measured yet; fp32 products go without tensor cores and spill from 32 on
 EACH, MEAN, RECEIVED = 0, 1, 2  # what the second kernel keeps
 
 

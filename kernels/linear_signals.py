@@ -30,6 +30,7 @@ from kernels.token_signals import (
 )
 
 BLOCK_ROWS, BLOCK_VOCAB, BLOCK_WIDTH = 128, 128, 64  # not measured yet
+BLOCK_VOCAB_DRAWN, BLOCK_VOCAB_DRAWN_FP32 = 64, 32  # noise has 64-bit keys: of 128 tokens they spill registers
 
 
 def linear_signals_reference(
@@ -56,7 +57,7 @@ def linear_signals_triton(
     draw: Draw | None = None,
     margin: bool = False,
     block_rows: int | None = None,
-    block_vocab: int = BLOCK_VOCAB,
+    block_vocab: int | None = None,
     block_width: int = BLOCK_WIDTH,
 ) -> TokenSignals:
     """As `linear_signals`, by the kernel below and `joined`."""
@@ -68,6 +69,9 @@ def linear_signals_triton(
     (rows, width), vocab = h.shape, weight.shape[0]
     if block_rows is None:
         block_rows = min(BLOCK_ROWS, max(16, power_of_2(rows)))
+    if block_vocab is None:
+        drawn = BLOCK_VOCAB_DRAWN_FP32 if h.dtype == torch.float32 else BLOCK_VOCAB_DRAWN
+        block_vocab = BLOCK_VOCAB if draw is None else drawn
     if h.dtype == torch.float32:
         block_width = min(block_width, 32)
     parts = -(-vocab // block_vocab)

@@ -40,7 +40,9 @@ class Tiles:
 
 
 LOG2_E = 1.4426950408889634
-LARGEST_TILE = 128  # query rows times heads of a group; not measured yet, nor are the sizes below
+LARGEST_TILE, LARGEST_TILE_FP32 = 128, 32  # query rows times heads of a group; 64 of fp32 spill registers on sm_90
+FEW_ROWS = 32  # above it 64 keys at a time spill registers on sm_80, and 32 do not
+BLOCK_KEYS, BLOCK_KEYS_OF_MANY_ROWS, BLOCK_KEYS_FP32 = 64, 32, 16  # no size here is measured yet
 KEYS_OF_SPLIT = 256  # at least: a split costs d + 2 numbers per row and head, written and read
 PROGRAMS_PER_MULTIPROCESSOR = 2
 
@@ -113,11 +115,12 @@ def ragged_attention_triton(
     shared = heads // groups
     if not isinstance(runs, Tiles):
         most = max(stop - start for start, stop, *_ in runs)
-        size = rows_of_tile(heads, groups, most) if block_rows is None else block_rows // shared
+        size = rows_of_tile(heads, groups, most, q.dtype) if block_rows is None else block_rows // shared
         runs = Tiles(tile_table(tuple(runs), size, q.device), size, max(reach for *_, reach in runs))
     tiles, longest, block_rows = runs.table, runs.longest, power_of_2(runs.rows * shared)
     if block_keys is None:
-        block_keys = 32 if q.dtype == torch.float32 else 64
+        block_keys = BLOCK_KEYS if block_rows <= FEW_ROWS else BLOCK_KEYS_OF_MANY_ROWS
+        block_keys = BLOCK_KEYS_FP32 if q.dtype == torch.float32 else block_keys
     if splits is None:
         wanted = -(-PROGRAMS_PER_MULTIPROCESSOR * multiprocessors(q) // (len(tiles) * groups))
         splits = max(1, min(wanted, longest // KEYS_OF_SPLIT))
@@ -132,7 +135,8 @@ def ragged_attention_triton(
             0 if keys is None else keys.stride(0),
             D=d, PADDED=max(16, power_of_2(d)), SHARED=shared, BLOCK_ROWS=block_rows, BLOCK_KEYS=block_keys,
             SPLIT=splits > 1, KEYED=keys is not None, WIDE=widened(q),
-            num_warps=8 if block_rows == LARGEST_TILE else 4, enable_fp_fusion=True, num_stages=2,
+            num_warps=8 if block_rows == LARGEST_TILE else 4, enable_fp_fusion=True,
+            num_stages=2 if block_rows <= FEW_ROWS else 3,
         )  # fmt: skip
         if splits > 1:
             _join_kernel[(rows, heads)](
@@ -149,12 +153,13 @@ def ragged_attention_triton(
     return out
 
 
-def rows_of_tile(heads: int, groups: int, most: int) -> int:
+def rows_of_tile(heads: int, groups: int, most: int, dtype: torch.dtype) -> int:
     """Rows of one tile where no run has more than `most`. Raises ValueError where a group has more heads than fit."""
     shared = heads // groups
     if shared > LARGEST_TILE:
         raise ValueError(f"{heads} query heads on {groups} key/value heads: at most {LARGEST_TILE} may share one")
-    return max(power_of_2(shared), min(LARGEST_TILE, max(16, power_of_2(most * shared)))) // shared
+    largest = LARGEST_TILE_FP32 if dtype == torch.float32 else LARGEST_TILE
+    return max(power_of_2(shared), min(largest, max(16, power_of_2(most * shared)))) // shared
 
 
 def tiles_of(runs: Sequence[Run], rows: int) -> list[Run]:

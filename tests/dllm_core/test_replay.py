@@ -164,8 +164,9 @@ def test_marked_places_are_those_of_nonzero(n):
 
 
 def test_rows_of_a_tile_are_as_many_as_heads_leave_room_for():
-    assert [rows_of_tile(4, 4, most) for most in (1, 20, 1000)] == [16, 32, 128]
-    assert rows_of_tile(28, 4, 1000) == 18
+    assert [rows_of_tile(4, 4, most, torch.bfloat16) for most in (1, 20, 1000)] == [16, 32, 128]
+    assert rows_of_tile(28, 4, 1000, torch.bfloat16) == 18
+    assert rows_of_tile(28, 4, 1000, torch.float32) == 4  # 64 rows of fp32 would spill
 
 
 @pytest.mark.gpu

@@ -112,7 +112,7 @@ def test_the_kernel_takes_views_and_names_what_it_does_not_take():
 @pytest.mark.parametrize(("heads", "groups", "width"), [(7, 1, 64), (4, 2, 32)])
 def test_a_table_of_tiles_with_room_to_spare_attends_as_its_runs_do(heads, groups, width, splits):
     q, k, v, first, reach, runs = case(SLOTS["many slots, ragged"], heads, groups, width, torch.float32)
-    rows = rows_of_tile(heads, groups, 5)
+    rows = rows_of_tile(heads, groups, 5, torch.float32)
     cut = tiles_of(runs, rows)
     table = torch.zeros(len(cut) + 3, 4, dtype=torch.int32)
     table[: len(cut)] = torch.tensor(cut)

@@ -1,0 +1,207 @@
+"""Each Triton kernel beside its torch twin, at the sizes of LLaDA-8B and, for grouped heads, Dream-7B.
+
+A case says what must be read and written at least and how many operations its matrix products take: its roofline.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels import attention_drift as drift
+from kernels import attention_probs as probs
+from kernels import cluster, linear_signals, nvfp4, ragged_attention, scatter_kv, token_signals
+
+Outputs = tuple[Tensor | None, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    kernel: Callable[[], Outputs]
+    twin: Callable[[], Outputs]
+    bytes: float  # that must be read and written at least
+    products: float = 0.0  # floating point operations of the matrix products
+    tolerance: float = 2e-2  # bf16 operands
+
+
+@dataclass(frozen=True)
+class Sizes:
+    rows: int = 1024  # of logits
+    slots: int = 32
+    length: int = 1024
+    block: int = 32
+    vocab: int = 126464
+    width: int = 4096
+
+
+def cases(sizes: Sizes, device: str, dtype: torch.dtype = torch.bfloat16) -> Iterator[Case]:
+    yield from signal_cases(sizes, device, dtype)
+    for heads, groups in ((32, 32), (28, 4)):
+        for rows in (sizes.block, sizes.length):
+            yield from attention_cases(sizes, device, dtype, heads, groups, rows)
+    yield from store_cases(sizes, device, dtype)
+    yield from cluster_cases(sizes, device)
+
+
+def signal_cases(sizes: Sizes, device: str, dtype: torch.dtype) -> Iterator[Case]:
+    n = sizes.rows
+    logits = torch.randn(n, sizes.vocab, device=device).mul_(4).to(dtype)
+    logits[:, 5::1000] = float("-inf")
+    index, one = torch.arange(n, device=device), torch.ones(n, device=device)
+    draw = token_signals.Draw(one, one, index, index, index * 0)
+    yield Case(
+        "token_signals",
+        lambda: token_signals.token_signals_triton(logits, margin=True)[1:],
+        lambda: token_signals.token_signals_torch(logits, margin=True)[1:],
+        logits.nbytes,
+        tolerance=1e-4,
+    )
+    yield Case(
+        "token_signals, drawn",
+        lambda: token_signals.token_signals_triton(logits, draw)[1:],
+        lambda: token_signals.token_signals_torch(logits, draw)[1:],
+        logits.nbytes,
+        tolerance=1e-4,
+    )
+    h = torch.randn(n, sizes.width, device=device).to(dtype)
+    weight = torch.randn(sizes.vocab, sizes.width, device=device).mul_(sizes.width**-0.5).to(dtype)
+    blocked = torch.zeros(sizes.vocab, dtype=torch.bool, device=device)
+    blocked[5::1000] = True
+    yield Case(
+        "linear_signals",
+        lambda: linear_signals.linear_signals_triton(h, weight, blocked)[1:3],
+        lambda: linear_signals.linear_signals_reference(h, weight, blocked)[1:3],
+        weight.nbytes + h.nbytes,
+        2 * n * weight.numel(),
+        tolerance=1e-3,
+    )
+    yield Case(
+        "linear_signals, drawn",
+        lambda: linear_signals.linear_signals_triton(h, weight, blocked, draw)[1:3],
+        lambda: linear_signals.linear_signals_reference(h, weight, blocked, draw)[1:3],
+        weight.nbytes + h.nbytes,
+        2 * n * weight.numel(),
+        tolerance=1e-3,
+    )
+
+
+def attention_cases(
+    sizes: Sizes, device: str, dtype: torch.dtype, heads: int, groups: int, rows: int, d: int = 128, keyed: bool = False
+) -> Iterator[Case]:
+    """keyed: each row has a plane of the positions that it may look at."""
+    slots, length = sizes.slots, sizes.length
+    q = torch.randn(slots * rows, heads, d, device=device).to(dtype)
+    k, v = (torch.randn(slots * length + 1, groups, d, device=device).to(dtype) for _ in range(2))
+    runs = [(s * rows, (s + 1) * rows, s * length, length) for s in range(slots)]
+    keys = torch.arange(length, device=device).expand(len(q), -1) % 3 > 0 if keyed else None
+    sized = f"{slots} x {rows} rows, {heads} heads on {groups}, d {d}{', keyed' if keyed else ''}"
+    scored = 2.0 * q.numel() * length
+    yield Case(
+        f"ragged_attention, {sized}",
+        lambda: (ragged_attention.ragged_attention_triton(q, k, v, runs, keys),),
+        lambda: (ragged_attention.ragged_attention_torch(q, k, v, runs, keys),),
+        2 * q.nbytes + k.nbytes + v.nbytes,
+        2 * scored,
+    )
+    yield Case(
+        f"mean_attention, {sized}",
+        lambda: (probs.mean_attention_triton(q, k, runs, length, keys),),
+        lambda: (probs.mean_attention_torch(q, k, runs, length, keys),),
+        q.nbytes + k.nbytes + 4 * len(q) * length,
+        2 * scored,
+    )
+    yield Case(
+        f"attention_received, {sized}",
+        lambda: (probs.attention_received_triton(q, k, runs, keys),),
+        lambda: (probs.attention_received_torch(q, k, runs, keys),),
+        q.nbytes + k.nbytes,
+        2 * scored,
+    )
+    if rows == sizes.block:
+        first = torch.arange(slots, device=device) * length
+        reach = torch.full_like(first, length)
+        few = None if keys is None else keys[:slots]
+        yield Case(
+            f"ragged_attention in 2 splits, {sized}",
+            lambda: (ragged_attention.ragged_attention_triton(q, k, v, runs, keys, splits=2),),
+            lambda: (ragged_attention.ragged_attention_torch(q, k, v, runs, keys),),
+            2 * q.nbytes + k.nbytes + v.nbytes,
+            2 * scored,
+        )
+        yield Case(
+            f"attention_probs, {sized.replace(f'{slots} x {rows}', str(slots))}",
+            lambda: (probs.attention_probs_triton(q[:slots], k, first, reach, length, few),),
+            lambda: (probs.attention_probs_torch(q[:slots], k, first, reach, length, few),),
+            k.nbytes + 4 * slots * heads * length,
+        )
+        before = torch.randn(len(q), heads, length, device=device).log_softmax(-1)
+        at, past = torch.arange(len(q), device=device), before.clone()
+        yield Case(
+            f"attention_drift, {sized}",
+            lambda: (drift.attention_drift_triton(q, k, runs, before, at, keys).float(),),
+            lambda: (drift.attention_drift_torch(q, k, runs, past, at, keys).float(),),
+            q.nbytes + k.nbytes + 2 * before.nbytes,
+            2 * scored,
+            tolerance=1e-3,
+        )
+
+
+def store_cases(sizes: Sizes, device: str, dtype: torch.dtype, d: int = 128) -> Iterator[Case]:
+    n, heads = sizes.slots * sizes.block, 32
+    k, v = (torch.randn(n, heads, d, device=device).to(dtype) for _ in range(2))
+    phases = torch.randn(2, sizes.length, d // 2, device=device)
+    cell, position = torch.randperm(2 * n, device=device)[:n], torch.randint(0, sizes.length, (n,), device=device)
+    stores = [torch.zeros(2 * n + 1, heads, d, dtype=dtype, device=device) for _ in range(4)]
+
+    def scattered(way: Callable[..., None], own: list[Tensor]) -> Outputs:
+        way(k, v, phases, position, cell, *own)
+        return tuple(own)
+
+    yield Case(
+        f"scatter_kv, {n} rows, {heads} heads, d {d}",
+        lambda: scattered(scatter_kv.scatter_kv_triton, stores[:2]),
+        lambda: scattered(scatter_kv.scatter_kv_torch, stores[2:]),
+        2 * (k.nbytes + v.nbytes),
+    )
+    x = torch.randn(n, sizes.width, device=device)
+    scale = torch.full((n,), 0.002, device=device)
+    codes, block_scale = nvfp4.quantise_torch(x, scale)
+    centre, own = torch.randn(8, sizes.width, device=device), torch.arange(n, device=device) % 8
+    yield Case(
+        "nvfp4.quantise",
+        lambda: nvfp4.quantise_triton(x, scale),
+        lambda: nvfp4.quantise_torch(x, scale),
+        x.nbytes + codes.nbytes + block_scale.nbytes,
+        tolerance=0.0,
+    )
+    yield Case(
+        "nvfp4.dequantise_onto",
+        lambda: (nvfp4.dequantise_onto_triton(codes, block_scale, scale, centre, own),),
+        lambda: (nvfp4.dequantise_onto_torch(codes, block_scale, scale, centre, own),),
+        x.nbytes + codes.nbytes + block_scale.nbytes,
+        tolerance=0.0,
+    )
+
+
+def cluster_cases(sizes: Sizes, device: str) -> Iterator[Case]:
+    rows, clusters = 3 * sizes.block, 8
+    h = torch.nn.functional.normalize(torch.randn(sizes.slots, rows, sizes.width, device=device), dim=-1)
+    mean = h[:, ::12].contiguous()
+    part = torch.zeros(sizes.slots, rows, dtype=torch.long, device=device)
+    owner, label = part[:, :clusters].contiguous(), torch.arange(rows, device=device).expand_as(part) % clusters
+    yield Case(
+        "cluster.assigned",
+        lambda: (cluster.assigned_triton(h, mean, part, owner)[1] * cluster.EQUAL,),
+        lambda: (cluster.assigned_torch(h, mean, part, owner)[1] * cluster.EQUAL,),
+        h.nbytes,
+        tolerance=1e-5,
+    )
+    yield Case(
+        "cluster.segment_mean",
+        lambda: cluster.segment_mean_triton(h, label, clusters),
+        lambda: cluster.segment_mean_torch(h, label, clusters),
+        h.nbytes,
+        tolerance=1e-5,
+    )

@@ -9,9 +9,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dllm_core.controller.network import Controller
+from dllm_core.kalman import Noise
 from kernels import attention_drift as drift
 from kernels import attention_probs as probs
-from kernels import cluster, linear_signals, nvfp4, ragged_attention, scatter_kv, token_signals
+from kernels import (
+    cluster,
+    controller_step,
+    course_step,
+    linear_signals,
+    nvfp4,
+    ragged_attention,
+    scatter_kv,
+    token_signals,
+)
 
 Outputs = tuple[Tensor | None, ...]
 
@@ -43,6 +54,7 @@ def cases(sizes: Sizes, device: str, dtype: torch.dtype = torch.bfloat16) -> Ite
             yield from attention_cases(sizes, device, dtype, heads, groups, rows)
     yield from store_cases(sizes, device, dtype)
     yield from cluster_cases(sizes, device)
+    yield from controller_cases(sizes, device)
 
 
 def signal_cases(sizes: Sizes, device: str, dtype: torch.dtype) -> Iterator[Case]:
@@ -205,3 +217,37 @@ def cluster_cases(sizes: Sizes, device: str) -> Iterator[Case]:
         h.nbytes,
         tolerance=1e-5,
     )
+
+
+def controller_cases(sizes: Sizes, device: str) -> Iterator[Case]:
+    n = sizes.slots * sizes.block
+    for cell, hidden, layers in (("lstm", 12, 2), ("gru", 14, 2), ("lstm", 64, 1)):
+        network = Controller(cell, 4, hidden, layers).to(device, torch.float64).requires_grad_(False)
+        weights, packed = network.recurrence, network.recurrence.packed()
+        x, state = torch.randn(n, 4, dtype=torch.float64, device=device), network.start(n)
+        gate, fresh = torch.zeros_like(x[:, 0]), torch.arange(n, device=device) % 5 > 0
+        yield Case(
+            f"controller_step, {layers} x {hidden} {cell}",
+            lambda x=x, s=state, g=gate, f=fresh, w=weights, p=packed: controller_step.controller_step_triton(
+                x, s, g, f, w, p
+            ),
+            lambda x=x, s=state, g=gate, f=fresh, w=weights: controller_step.controller_step_torch(x, s, g, f, w),
+            2 * state.nbytes + x.nbytes + 2 * gate.nbytes,
+            tolerance=1e-12,
+        )
+    noise, unrest = Noise(0.25, 0.01, 0.04, 1.0), course_step.Unrest(4, 2, 3, 4.0, 2)
+    rules = course_step.Rules.of(noise, unrest, torch.device(device))
+    course = course_step.Course.empty((n,), noise, unrest.memory, torch.device(device))
+    y, token = torch.randn(n, dtype=torch.float64, device=device), torch.arange(n, device=device)
+    yield Case(
+        "course_step",
+        lambda: believed(course_step.course_step_triton(course, y, token, token % 5 > 0, rules)),
+        lambda: believed(course_step.course_step_torch(course, y, token, token % 5 > 0, rules)),
+        n * (2 * (9 * 8 + 2 * unrest.memory + 1) + 17),
+        tolerance=1e-12,
+    )
+
+
+def believed(course: course_step.Course) -> Outputs:
+    trend = course.trend
+    return (trend.level, trend.velocity, trend.p11, trend.p12, trend.p22, *course[1:])

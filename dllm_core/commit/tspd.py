@@ -24,6 +24,7 @@ from dllm_core.controller.features import features, next_mean, relative_position
 from dllm_core.controller.network import Controller
 from dllm_core.models.base import ModelShape
 from dllm_core.signals import Signals
+from kernels.controller_step import controller_step
 
 STRICT = 0.9  # least gate where a rule around this one asks for more care (ours)
 
@@ -40,6 +41,7 @@ class Tspd(CommitPolicy):
         network, self.card = self.config.fitted(shape, self.block_length)
         assert isinstance(network, Controller)  # `fitted` has looked at the kind
         self.network, self.vocab = network.to(device, torch.float64), shape.vocab
+        self.weights = self.network.recurrence.packed()
         self.delta = self.card.delta if self.config.delta is None else self.config.delta
         self.relative = relative_position(self.block_length, device)  # [K]
         self.state = self.network.start(slots, self.block_length)  # [layers, B, K, S]
@@ -76,10 +78,8 @@ class Tspd(CommitPolicy):
         confidence = torch.where(fresh, signals.confidence.gather(1, at), 0.0).double()  # a NaN stays outside
         entropy = torch.where(fresh, signals.entropy.gather(1, at), 0.0).double()
         x = features(confidence, entropy, self.mean, self.relative, self.vocab, self.card.features)  # [B, K, F]
-        logit, state = self.network.step(x, self.state)
-        self.state = torch.where(fresh[..., None], state, self.state)
+        self.gate, self.state = controller_step(x, self.state, self.gate, fresh, self.network.recurrence, self.weights)
         self.mean = torch.where(fresh, next_mean(confidence, self.mean, self.card.beta), self.mean)
-        self.gate = torch.where(fresh, logit.sigmoid(), self.gate)
 
     def _begin(self, slots: Tensor) -> None:
         """Forget all positions of slots [B] bool."""

@@ -12,14 +12,11 @@ Shapes: n positions, F features, U hidden units, S = state per layer (2 U of an 
 
 import math
 from itertools import pairwise
-from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-Cell = Literal["lstm", "gru"]
-GATES: dict[Cell, int] = {"lstm": 4, "gru": 3}
+from kernels.controller_step import GATES, Cell, CellWeights, Recurrence, cell_step, logits_and_state
 
 
 class CellLayer(nn.Module):
@@ -40,16 +37,11 @@ class CellLayer(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor) -> Tensor:
         """x [..., inputs], state [..., S] -> the next state [..., S], which begins with the output [..., U]."""
-        h = state[..., : self.hidden]
-        given = F.linear(x, self.weight_ih, self.bias_ih)  # [..., gates U]
-        kept = F.linear(h, self.weight_hh, self.bias_hh)
-        if self.cell == "lstm":
-            i, f, g, o = (given + kept).chunk(4, -1)
-            c = f.sigmoid() * state[..., self.hidden :] + i.sigmoid() * g.tanh()
-            return torch.cat([o.sigmoid() * c.tanh(), c], -1)
-        (r, z, n), (r_h, z_h, n_h) = given.chunk(3, -1), kept.chunk(3, -1)
-        n, z = (n + (r + r_h).sigmoid() * n_h).tanh(), (z + z_h).sigmoid()
-        return (1 - z) * n + z * h
+        return cell_step(x, state, self.weights, self.cell)
+
+    @property
+    def weights(self) -> CellWeights:
+        return CellWeights(self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
 
 
 class Controller(nn.Module):
@@ -58,6 +50,7 @@ class Controller(nn.Module):
     def __init__(self, cell: Cell = "lstm", inputs: int = 4, hidden: int = 12, layers: int = 2) -> None:
         super().__init__()
         widths = [inputs] + [hidden] * layers
+        self.cell: Cell = cell
         self.hidden, self.state_width = hidden, hidden * (2 if cell == "lstm" else 1)
         self.layers = nn.ModuleList(CellLayer(cell, a, b) for a, b in pairwise(widths))
         self.head = nn.Linear(hidden, 1)
@@ -68,11 +61,13 @@ class Controller(nn.Module):
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """x [..., F], state [layers, ..., S] -> logit [...], the next state."""
-        after: list[Tensor] = []
-        for layer, before in zip(self.layers, state, strict=True):
-            after.append(layer(x, before))
-            x = after[-1][..., : self.hidden]
-        return self.head(x)[..., 0], torch.stack(after)
+        return logits_and_state(x, state, self.recurrence)
+
+    @property
+    def recurrence(self) -> Recurrence:
+        """The same weights, as `kernels.controller_step` takes them."""
+        cells = tuple(layer.weights for layer in self.layers if isinstance(layer, CellLayer))
+        return Recurrence(self.cell, cells, self.head.weight[0], self.head.bias[0])
 
     def unroll(self, x: Tensor, mask: Tensor) -> Tensor:
         """Whole trajectories x [M, N, F], from zero state -> logits [M, N]. mask False = no observation: the logit is

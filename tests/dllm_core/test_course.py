@@ -91,10 +91,10 @@ def test_a_place_that_was_not_read_only_goes_on(past, unread):
     for place in past:
         see(found, place)
     assert bool(found.swinging) == (past != RISING)
-    ahead, before = predicted(found.trend, NOISE), {name: getattr(found, name).clone() for name in KEPT}
+    ahead, before = predicted(found.trend, NOISE), {name: getattr(found.course, name).clone() for name in KEPT}
     see(found, None, unread=unread)
     assert found.trend == ahead
-    assert all(torch.equal(getattr(found, name), value) for name, value in before.items())
+    assert all(torch.equal(getattr(found.course, name), value) for name, value in before.items())
     if past == RISING:
         see(found, (1.5, A))
         assert found.trend == updated(predicted(ahead, NOISE), torch.tensor([[1.5]], dtype=torch.float64), 0.25)
@@ -110,7 +110,7 @@ def test_what_is_forgotten_is_as_if_it_had_never_been(past):
         see(found, place)
         see(fresh, place)
     assert found.trend == fresh.trend
-    assert all(torch.equal(getattr(found, name), getattr(fresh, name)) for name in KEPT)
+    assert all(torch.equal(getattr(found.course, name), getattr(fresh.course, name)) for name in KEPT)
 
 
 PLACE = st.none() | st.tuples(st.floats(-9, 9), st.sampled_from([A, B]))
@@ -130,4 +130,4 @@ def test_a_place_knows_nothing_of_its_neighbours_nor_of_what_was_forgotten(steps
             for name in ("level", "velocity", "p11", "p12", "p22"):
                 assert getattr(together.trend, name)[0, 1] == getattr(alone.trend, name)[0, 0]
             for name in KEPT:
-                assert torch.equal(getattr(together, name)[:, 1:2], getattr(alone, name))
+                assert torch.equal(getattr(together.course, name)[:, 1:2], getattr(alone.course, name))

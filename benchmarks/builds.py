@@ -26,7 +26,9 @@ import torch
 
 from benchmarks.kernel_cases import Case, Sizes, attention_cases, cases, store_cases
 
-SMALL = Sizes(rows=128, slots=2, length=128, vocab=8192)  # sizes that launches ask for do not depend on these
+SMALL = Sizes(
+    rows=128, slots=2, length=128, vocab=8192, experts=8
+)  # sizes that launches ask for do not depend on these
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from kernels import (
     controller_step,
     course_step,
     linear_signals,
+    moe,
     nvfp4,
     ragged_attention,
     scatter_kv,
@@ -45,6 +46,9 @@ class Sizes:
     block: int = 32
     vocab: int = 126464
     width: int = 4096
+    experts: int = 64  # LLaDA-MoE-7B-A1B's, as are the next two
+    expert_width: int = 2048
+    expert_inner: int = 1024
 
 
 def cases(sizes: Sizes, device: str, dtype: torch.dtype = torch.bfloat16) -> Iterator[Case]:
@@ -55,6 +59,7 @@ def cases(sizes: Sizes, device: str, dtype: torch.dtype = torch.bfloat16) -> Ite
     yield from store_cases(sizes, device, dtype)
     yield from cluster_cases(sizes, device)
     yield from controller_cases(sizes, device)
+    yield from moe_cases(sizes, device, dtype)
 
 
 def signal_cases(sizes: Sizes, device: str, dtype: torch.dtype) -> Iterator[Case]:
@@ -251,3 +256,20 @@ def controller_cases(sizes: Sizes, device: str) -> Iterator[Case]:
 def believed(course: course_step.Course) -> Outputs:
     trend = course.trend
     return (trend.level, trend.velocity, trend.p11, trend.p12, trend.p22, *course[1:])
+
+
+def moe_cases(sizes: Sizes, device: str, dtype: torch.dtype) -> Iterator[Case]:
+    width, inner, k = sizes.expert_width, sizes.expert_inner, 8
+    gate, up = (torch.randn(sizes.experts, inner, width, device=device).mul(width**-0.5).to(dtype) for _ in range(2))
+    down = torch.randn(sizes.experts, width, inner, device=device).mul(inner**-0.5).to(dtype)
+    for n in (sizes.slots * sizes.block, sizes.slots * sizes.length):
+        x = torch.randn(n, width, device=device).to(dtype)
+        expert = torch.rand(n, sizes.experts, device=device).argsort(-1)[:, :k]
+        weight = torch.rand(n, k, device=device)
+        yield Case(
+            f"moe.grouped_mlp, {n} rows, {k} of {sizes.experts} experts",
+            lambda x=x, e=expert, w=weight: (moe.grouped_mlp_triton(x, e, w, gate, up, down),),
+            lambda x=x, e=expert, w=weight: (moe.grouped_mlp_torch(x, e, w, gate, up, down),),
+            gate.nbytes + up.nbytes + down.nbytes + 2 * x.nbytes,
+            6.0 * n * k * width * inner,
+        )

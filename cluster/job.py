@@ -34,6 +34,7 @@ from cluster.work.queue import ShardQueue
 from cluster.work.runner import Task
 from cluster.work.worker import EngineFactory, load_engine
 from cluster.writing.parts import PartInfo, find_parts, read_part, write_empty_part
+from cluster.writing.pieces import clear_pieces, unfinished
 from cluster.writing.tally import tally
 
 LOOK = 0.5  # seconds between looks at how far the workers are
@@ -55,6 +56,7 @@ class Job:
         self.done = self._find_done()
         self.reports: dict[str, ShardReport] = {}  # of this run
         self.stored: dict[str, ShardReport] = {}  # of earlier runs
+        self.decoded = Tally()  # by this run
         self.workers_lost = 0
         self.started = time.monotonic()
         self.loaded: float | None = None  # when the first worker was ready
@@ -137,7 +139,8 @@ class Job:
 
     def _decode(self, left: list[Shard], probe: Probe, screen: Screen) -> None:
         config, samples = self.config, self.config.decode.n
-        queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples)
+        begun = unfinished(self.storage, left, self.prospect.digest, config.output)
+        queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples, begun=begun)
         pool = RayPool(Task(config, self.plan.schema, self.prospect.digest, probe), self.make_engine)
         board = ProgressBoard(self.plan.rows * samples, *self._done_before(), config.cluster, screen)
         if lacks := pool.missing():
@@ -163,7 +166,9 @@ class Job:
     def _keep(self, happening: Happening) -> None:
         match happening:
             case Finished(_, shard, report):
-                self.reports[shard.id] = report
+                self.decoded += report.decoded
+                if not report.piece:
+                    self.reports[shard.id] = report
                 return  # shard_stats.parquet holds these
             case Loaded() if self.loaded is None:
                 self.loaded = time.monotonic()
@@ -198,7 +203,7 @@ class Job:
     def _end(self) -> Summary:
         reports = self._all_reports(read_parts=True)
         own = [report for report in self.reports.values() if not report.skipped]
-        mine, now = summed(own), time.monotonic()
+        mine, now = self.decoded, time.monotonic()
         run = RunFacts(
             shards=len(own),
             rows=mine.rows,
@@ -215,5 +220,6 @@ class Job:
         )
         summary.save(self.storage)
         self.storage.clear_scratch()
+        clear_pieces(self.storage)
         self.storage.replace(SUCCESS, b"")
         return summary

@@ -55,13 +55,22 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """One finished shard."""
+    """One finished shard, or a piece of one whose part does not stand yet."""
 
     shard: str  # id
-    tally: Tally
+    tally: Tally  # of the shard; of what was decoded just now where it is a piece
     worker: str = ""
     seconds: float = 0.0  # from taking the shard to its file being in place; 0 where the file was there already
     skipped: bool = False  # another run or worker wrote the file
+    piece: bool = False  # other pieces of the shard have no result yet
+    own: Tally | None = None  # of the piece that was decoded just now, where it completed the shard
+
+    @property
+    def decoded(self) -> Tally:
+        """Rows that this very call brought into the result."""
+        if self.own is not None:
+            return self.own
+        return Tally() if self.skipped else self.tally
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,10 +20,26 @@ class Shard:
     span: tuple[int, int]  # where they lie: row groups (Parquet), record batches (Arrow), bytes (JSONL, CSV)
     skip: int  # rows of the span before `start`
     number: int  # place in the plan, from 0
+    piece_of: tuple[int, int] | None = None  # rows of the shard that this is a piece of; None: it is whole
+    verdict: str = ""  # where set these rows are not decoded: they become error rows that say this
 
     @property
     def rows(self) -> int:
         return self.stop - self.start
+
+    @property
+    def key(self) -> str:
+        """Tells pieces of one shard apart."""
+        return f"{self.id}:{self.start}-{self.stop}"
+
+    @property
+    def whole(self) -> "Shard":
+        """The shard that this is a piece of."""
+        if self.piece_of is None:
+            return self
+        start, stop = self.piece_of
+        skip = self.skip - (self.start - start)
+        return replace(self, start=start, stop=stop, skip=skip, piece_of=None, verdict="")
 
     def cut(self, start: int, stop: int) -> "Shard":
         """A piece of this shard, rows [start, stop) of the file. It keeps the id: its result has no name in the
@@ -33,7 +49,8 @@ class Shard:
             raise ValueError(
                 f"rows {start}-{stop} are no piece of shard {self.id}, which has rows {self.start}-{self.stop}"
             )
-        return replace(self, start=start, stop=stop, skip=self.skip + start - self.start)
+        whole = self.piece_of or (self.start, self.stop)
+        return replace(self, start=start, stop=stop, skip=self.skip + start - self.start, piece_of=whole)
 
 
 def plan_shards(layouts: Sequence[FileLayout], shard_rows: int, limit: int = 0) -> list[Shard]:

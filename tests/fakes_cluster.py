@@ -47,7 +47,9 @@ class FakeClock:
 class FakePool:
     """Workers that finish one shard after another, and die where the test says so. Every wait takes a second."""
 
-    deadly: set[str] = field(default_factory=set)  # ids of shards that kill who decodes them
+    deadly: set[str] = field(default_factory=set)  # ids of shards whose every row kills who decodes it
+    deadly_rows: set[tuple[str, int]] = field(default_factory=set)  # shard id, row of its file
+    unreadable: set[tuple[str, int]] = field(default_factory=set)  # the same, killing who only reads it
     dies_after: dict[str, int] = field(default_factory=dict)  # worker -> shards it finishes before it dies
     load_causes: deque[BaseException | None] = field(default_factory=deque)  # one per worker up; None, none left: loads
     raises: dict[str, BaseException] = field(default_factory=dict)  # shard id -> what its worker's run() raises
@@ -63,6 +65,9 @@ class FakePool:
     loading: deque[tuple[str, float]] = field(default_factory=deque)  # worker, when it will be up
     hands: dict[str, deque[Shard]] = field(default_factory=dict)
     turn: int = 0
+    alone: list[Shard] = field(default_factory=list)  # what was in hand, and nothing else, when it killed
+    have: dict[str, set[int]] = field(default_factory=dict)  # shard id -> rows that pieces have
+    convicted: dict[tuple[str, int], str] = field(default_factory=dict)  # shard id, row -> the verdict
 
     def start(self) -> str:
         self.started += 1
@@ -94,11 +99,23 @@ class FakePool:
         finished = sum(owner == worker for owner, _ in self.decoded)
         if shard.id in self.raises:
             return Lost(worker, self.raises[shard.id])
-        if shard.id in self.deadly or finished == self.dies_after.get(worker):
+        if self.kills(shard) or finished == self.dies_after.get(worker):
+            self.alone += [shard] if len(self.hands[worker]) == 1 else []
             return Lost(worker, RuntimeError(f"killed at {shard.id}"))
         self.hands[worker].popleft()
         self.decoded.append((worker, shard.id))
-        return Finished(worker, shard, ShardReport(shard.id, Tally(rows=shard.rows), worker))
+        if shard.verdict:
+            self.convicted[shard.id, shard.start] = shard.verdict
+        have = self.have.setdefault(shard.id, set())
+        assert have.isdisjoint(range(shard.start, shard.stop)), "rows were decoded twice"
+        have |= set(range(shard.start, shard.stop))
+        piece = len(have) < shard.whole.rows
+        return Finished(worker, shard, ShardReport(shard.id, Tally(rows=shard.rows), worker, piece=piece))
+
+    def kills(self, shard: Shard) -> bool:
+        rows = {(shard.id, row) for row in range(shard.start, shard.stop)}
+        decoded = not shard.verdict and (shard.id in self.deadly or not rows.isdisjoint(self.deadly_rows))
+        return decoded or not rows.isdisjoint(self.unreadable)
 
     def drop(self, worker: str) -> None:
         self.hands.pop(worker, None)

@@ -12,11 +12,12 @@ from cluster.config import ClusterConfig
 from cluster.errors import NOT_KEPT
 from cluster.shard import Shard
 from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, one_line
-from cluster.work.queue import GuiltyShards, ShardQueue
+from cluster.work.queue import ShardQueue
+from cluster.work.suspects import GuiltyShards
 from dllm_core.errors import ConfigError, DriftlineError
 
 TURN = 1.0  # seconds the driver waits for news before it looks at the clock again
-FRUITLESS = 5  # deaths per place, in a row and without a shard finished, that no two or three bad shards explain
+FRUITLESS = 5  # deaths per place, in a row and without a shard or piece finished, that few bad rows do not explain
 
 
 class NoWorkers(DriftlineError):
@@ -90,9 +91,10 @@ class Driver:
                 self.ready.add(worker)
                 self.deaths = 0
                 yield happening
-            case Finished(worker, shard):
-                self.queue.finish(worker, shard)
-                self.fruitless = 0
+            case Finished(worker, shard, report):
+                self.queue.finish(worker, shard, stands=not report.piece)
+                if not shard.verdict:  # to write an error row proves nothing
+                    self.fruitless = 0
                 yield happening
             case Lost(worker, cause):
                 if isinstance(cause, (ConfigError, *NOT_KEPT)):  # every other worker would say the same
@@ -101,6 +103,7 @@ class Driver:
                 if worker in self.ready:
                     self.ready.remove(worker)
                     yield Lost(worker, cause, self.queue.lose(worker, one_line(cause)))
+                    yield from (Warned(kind, sentence) for kind, sentence in self.queue.tell())
                     self._stop_if_fruitless(cause)
                 else:
                     del self.loading[worker]
@@ -109,7 +112,7 @@ class Driver:
 
     def _stop_if_fruitless(self, cause: BaseException) -> None:
         self.fruitless += 1
-        if self.fruitless >= FRUITLESS * max(2, self.places):
+        if self.fruitless >= FRUITLESS * max(2, self.places) + self.queue.suspects.allowance():
             raise NoWorkers(
                 f"{self.fruitless} workers in a row died before any finished a shard; the last one: {one_line(cause)}"
             ) from cause

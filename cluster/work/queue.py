@@ -5,92 +5,92 @@ group is read once and forwards. A worker without a lane takes the next free one
 of the longest that another works on.
 
 A worker's death blames every shard in its hands. A shard blamed twice is a suspect: it waits until the others are done
-and then has a worker to itself. If that one dies too, the shard is guilty and given up.
+and then has a worker to itself. If that one dies too, the shard is halved until the row that kills is found (see
+`suspects.py`); the shard is done when its pieces have become its part.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from cluster.shard import Shard
-from dllm_core.errors import DriftlineError
+from cluster.work.suspects import SUSPECT, Guilt, Suspects, rows_text
 
-SUSPECT = 2  # blames, each from another worker, since a dead one never comes back
 MOST_HELD = 32  # shards in one worker's hands, each of which costs it a thread
 
 
-@dataclass(frozen=True, slots=True)
-class Guilt:
-    """A shard that ended every worker that held it, the last one while it was decoded alone."""
-
-    shard: Shard
-    workers: tuple[str, ...]
-    cause: str  # of the last death
-
-
-class GuiltyShards(DriftlineError):
-    """Nothing else is left to do; some of these rows kill whoever decodes them."""
-
-    def __init__(self, found: Sequence[Guilt]) -> None:
-        self.found = list(found)
-        lines = [
-            f"shard {guilt.shard.id} ({_rows_text(guilt.shard)}) ended {len(guilt.workers)} workers, the last of them "
-            f"while it was decoded alone; last cause: {guilt.cause}"
-            for guilt in self.found
-        ]
-        advice = "No other shard is left to do. Find the row that kills, and mend it or leave it out in a new job."
-        super().__init__("\n".join([*lines, advice]))
-
-
 class ShardQueue:
-    def __init__(self, shards: Iterable[Shard], rows_ahead: int, samples: int = 1) -> None:
-        """rows_ahead: result rows that a worker should hold, done or not, so that its slots never run dry."""
+    def __init__(
+        self,
+        shards: Iterable[Shard],
+        rows_ahead: int,
+        samples: int = 1,
+        begun: Mapping[str, Sequence[Shard]] | None = None,
+    ) -> None:
+        """rows_ahead: result rows that a worker should hold, done or not, so that its slots never run dry; begun: by
+        shard id, the pieces that are missing of shards which an earlier run has split.
+        """
         self.rows_ahead, self.samples = rows_ahead, samples
         self.free: deque[deque[Shard]] = deque()
         self.lanes: dict[str, deque[Shard]] = {}  # worker -> what is left of its lane
-        self.suspects: deque[Shard] = deque()
-        self.held: dict[str, dict[str, Shard]] = {}  # worker -> shard id -> shard
-        self.blamed: dict[str, list[str]] = {}  # shard id -> workers that died with it in hand
+        self.suspects = Suspects()
+        self.held: dict[str, dict[str, Shard]] = {}  # worker -> key of a shard or piece -> it
+        self.blamed: dict[str, tuple[str, ...]] = {}  # key -> workers that died with it in hand
+        self.open: set[str] = set()  # ids of shards that are neither finished nor given up
+        self.split: dict[str, set[str]] = {}  # id of an open shard -> keys of its pieces that are not done
         self.guilty: list[Guilt] = []  # given up
+        self.news: list[tuple[str, str]] = []  # kind and sentence, for whoever runs the queue to tell
         last: tuple[str, tuple[int, int]] | None = None
         for shard in shards:
+            self.open.add(shard.id)
+            if pieces := (begun or {}).get(shard.id):
+                self.split[shard.id] = {piece.key for piece in pieces}
+                self.suspects.add(pieces)
+                continue
             if (lane := (shard.file.relative, shard.span)) != last:
                 self.free.append(deque())
                 last = lane
             self.free[-1].append(shard)
-        self.open = sum(map(len, self.free))
 
     def __len__(self) -> int:
-        """Shards that are neither finished nor given up."""
-        return self.open
+        """Shards, or pieces of them, that are neither finished nor given up."""
+        return len(self.open) + sum(len(pieces) - 1 for pieces in self.split.values())
 
     def remain(self) -> bool:
-        return self.open > 0
+        return bool(self.open)
 
     def holds(self, worker: str) -> list[Shard]:
         return list(self.held.get(worker, {}).values())
 
     def in_words(self) -> dict[str, str]:
         """What each busy worker holds, for people."""
-        return {worker: ", ".join(map(_rows_text, held.values())) for worker, held in self.held.items() if held}
+        return {worker: ", ".join(map(rows_text, held.values())) for worker, held in self.held.items() if held}
 
     def next_for(self, worker: str) -> Shard | None:
         """A shard for this worker to hold from now on; None if it holds enough or there is none for it."""
         held = self.holds(worker)
         rows = sum(shard.rows for shard in held) * self.samples
         enough = len(held) >= 2 and rows >= self.rows_ahead
-        if enough or len(held) >= MOST_HELD or any(map(self._suspected, held)):
+        if enough or len(held) >= MOST_HELD or any(map(self.suspects.suspected, held)):
             return None
         shard = self._from_lane(worker)
-        if shard is None and not held and self.suspects:
-            shard = self.suspects.popleft()
+        if shard is None and not held:
+            shard = self.suspects.take()
         if shard is not None:
-            self.held.setdefault(worker, {})[shard.id] = shard
+            self.held.setdefault(worker, {})[shard.key] = shard
         return shard
 
-    def finish(self, worker: str, shard: Shard) -> None:
-        self.held[worker].pop(shard.id)
-        self.open -= 1
+    def finish(self, worker: str, shard: Shard, stands: bool = True) -> None:
+        """stands: the shard's part is there; else only this piece of it is."""
+        self.held[worker].pop(shard.key)
+        if stands:
+            self._close(shard.id)
+        elif (left := self.split.get(shard.id)) is not None:
+            left.discard(shard.key)
+            if not left and any(guilt.shard.id == shard.id for guilt in self.guilty):
+                self._close(shard.id)
+            elif not left:  # all pieces are there, and no worker has seen them together: one more look
+                whole = shard.whole
+                self._split(whole, [whole.cut(whole.start, whole.stop)])
 
     def lose(self, worker: str, cause: str) -> tuple[Shard, ...]:
         """The worker is dead: what it held goes back with the blame."""
@@ -99,19 +99,47 @@ class ShardQueue:
             self.free.appendleft(lane)
         again: deque[Shard] = deque()
         for shard in held.values():
-            alone = self._suspected(shard)
-            self.blamed.setdefault(shard.id, []).append(worker)
-            if alone:  # here a shard is to be halved until the one row that kills is found
-                self.guilty.append(Guilt(shard, tuple(self.blamed[shard.id]), cause))
-                self.open -= 1
+            if shard.id not in self.open:
+                continue
+            blamed = self.blamed[shard.key] = (*self.blamed.get(shard.key, ()), worker)
+            if self.suspects.suspected(shard):
+                self._narrow(shard, blamed, cause)
+            elif len(blamed) >= SUSPECT:
+                self.suspects.add([shard])
             else:
-                (self.suspects if self._suspected(shard) else again).append(shard)
+                again.append(shard)
         if again:
             self.free.appendleft(again)
         return tuple(held.values())
 
-    def _suspected(self, shard: Shard) -> bool:
-        return len(self.blamed.get(shard.id, ())) >= SUSPECT
+    def tell(self) -> list[tuple[str, str]]:
+        """What has become known of rows that kill since the last call."""
+        news, self.news = self.news, []
+        return news
+
+    def _narrow(self, shard: Shard, blamed: tuple[str, ...], cause: str) -> None:
+        """It was alone with the worker that died."""
+        found = self.suspects.narrowed(shard, blamed, cause)
+        self.news += found.news
+        left = self.split.setdefault(shard.id, set())
+        left.discard(shard.key)
+        if found.pieces:
+            self.blamed.update((piece.key, blamed) for piece in found.pieces)
+            self._split(shard, found.pieces)
+        if found.guilt is not None:  # its other pieces are done all the same, and kept
+            self.guilty.append(found.guilt)
+            if not left:
+                self._close(shard.id)
+
+    def _split(self, shard: Shard, pieces: Sequence[Shard]) -> None:
+        self.split.setdefault(shard.id, set()).update(piece.key for piece in pieces)
+        self.suspects.add(pieces)
+
+    def _close(self, id: str) -> None:
+        """Pieces of it that wait are not wanted any more; those in somebody's hands end by themselves."""
+        self.open.discard(id)
+        self.split.pop(id, None)
+        self.suspects.forget(id)
 
     def _from_lane(self, worker: str) -> Shard | None:
         if not self.lanes.get(worker):
@@ -125,7 +153,3 @@ class ShardQueue:
         longest = max(self.lanes.values(), key=len, default=deque[Shard]())
         count = (len(longest) + 1) // 2
         return deque(reversed([longest.pop() for _ in range(count)]))
-
-
-def _rows_text(shard: Shard) -> str:
-    return f"rows {shard.start} to {shard.stop - 1} of {shard.file.path}"

@@ -19,6 +19,7 @@ from cluster.reports import ShardReport, WorkerProgress
 from cluster.schema import output_schema
 from cluster.shard import Shard
 from cluster.work.engine_thread import Decoder, EngineThread
+from cluster.work.piecework import run_piece
 from cluster.work.probe import Probe
 from cluster.writing.output import build_output
 from cluster.writing.parts import find_part, read_part, write_part
@@ -64,15 +65,12 @@ class ShardRunner:
     def run(self, shard: Shard) -> ShardReport:
         """Safe to repeat: a shard whose part stands is skipped, and the first complete part wins."""
         started, output = time.perf_counter(), self.task.config.output
-        if find_part(self.storage, shard, self.task.fingerprint, output) is not None:
-            standing = read_part(self.storage, shard, output)
+        if find_part(self.storage, shard.whole, self.task.fingerprint, output) is not None:
+            standing = read_part(self.storage, shard.whole, output)
             return ShardReport(shard.id, tally(standing, output.column_prefix), self.worker, skipped=True)
-        with self.reading:
-            block = self.reader.read(shard)
-        prompts = list(self.prompts.build(shard, block))
-        answers = self.thread.decode([request for prompt in prompts for request in prompt.requests])
-        samples = self.task.config.decode.n
-        part = build_output(block.table, prompts, answers, self.schema, samples, self.worker)
+        if shard.piece_of is not None:
+            return run_piece(shard, self.decode, self.storage, self.task.fingerprint, output, self.worker)
+        part = self.decode(shard)
         try:
             first = write_part(self.storage, shard, part, self.task.fingerprint, output)
         except UnwritableOutput:
@@ -81,6 +79,15 @@ class ShardRunner:
             first = False  # another run has ended meanwhile and cleared the scratch folder
         seconds = time.perf_counter() - started
         return ShardReport(shard.id, tally(part, output.column_prefix), self.worker, seconds, skipped=not first)
+
+    def decode(self, shard: Shard) -> pa.Table:
+        """The rows of a shard or piece, as a part holds them."""
+        with self.reading:
+            block = self.reader.read(shard)
+        prompts = list(self.prompts.build(shard, block))
+        answers = self.thread.decode([request for prompt in prompts for request in prompt.requests])
+        samples = self.task.config.decode.n
+        return build_output(block.table, prompts, answers, self.schema, samples, self.worker)
 
     def progress(self) -> WorkerProgress:
         now = self.engine.progress()

@@ -60,13 +60,10 @@ class GenerationWorker:
         """Decode one shard. Safe to repeat: the first complete part file wins, and a finished shard is skipped."""
         runner = self._loaded()
         report = runner.run(shard)
-        if not report.skipped:
-            tally, tags = report.tally, {"worker": report.worker}
-            for kind, count in zip(
-                COUNTED, (tally.rows, tally.answer_tokens, tally.errors, tally.forwards), strict=True
-            ):
-                if count:  # Ray refuses an increase by nothing
-                    self.counts[kind].inc(count, tags)
+        tally, tags = report.decoded, {"worker": report.worker}
+        for kind, count in zip(COUNTED, (tally.rows, tally.answer_tokens, tally.errors, tally.forwards), strict=True):
+            if count:  # Ray refuses an increase by nothing
+                self.counts[kind].inc(count, tags)
         return report
 
     @ray.method(concurrency_group="control")

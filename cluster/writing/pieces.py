@@ -5,6 +5,7 @@ counted.
 """
 
 import re
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -46,6 +47,29 @@ def join_pieces(storage: Storage, shard: Shard, fingerprint: str, output: Output
         samples = table.num_rows // piece.rows
         tables.append(table.slice((begin - piece.start) * samples))
     return write_part(storage, shard, pa.concat_tables(tables), fingerprint, output)
+
+
+def unfinished(
+    storage: Storage, shards: Sequence[Shard], fingerprint: str, output: OutputConfig
+) -> dict[str, list[Shard]]:
+    """By shard id, what is to be done of those of the shards that have pieces: the ranges that no piece covers, or
+    where nothing is missing the whole range, to be joined.
+    """
+    names = {name.removeprefix(f"{PIECES}/").rstrip("/") for name in storage.list(PIECES)}
+    found = {}
+    for shard in shards:
+        if shard.id in names:
+            missing = missing_ranges(storage, shard, fingerprint, output)
+            found[shard.id] = [shard.cut(*rows) for rows in missing or [(shard.start, shard.stop)]]
+    return found
+
+
+def clear_pieces(storage: Storage) -> None:
+    """Only when every shard has its part."""
+    for folder in storage.list(PIECES):
+        for name in storage.list(folder):
+            storage.remove(name)
+        storage.remove(folder)
 
 
 def _cover(storage: Storage, shard: Shard, fingerprint: str, output: OutputConfig) -> list[tuple[Shard, int]]:

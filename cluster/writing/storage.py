@@ -73,7 +73,7 @@ class Storage(Protocol):
         ...
 
     def remove(self, name: str) -> None:
-        """Take a name away; nothing happens where there is none."""
+        """Take a name away, or an empty folder; nothing happens where there is none."""
         ...
 
     def clear_scratch(self) -> None:
@@ -139,7 +139,10 @@ class LocalStorage:
     def remove(self, name: str) -> None:
         target = self.root / name
         with writing_to(self.place):
-            if target.exists():
+            if target.is_dir():
+                with contextlib.suppress(OSError):  # a late writer is at work in it
+                    target.rmdir()
+            elif target.exists():
                 target.unlink()
                 _sync_folder(target.parent)
 

@@ -8,7 +8,7 @@ import pytest
 from cluster.errors import FingerprintChanged, ForeignFile, OutputTaken, PlanError, UnreadableInput, UnwritableOutput
 from cluster.work.driver import NoWorkers
 from cluster.work.happenings import WorkerDied
-from cluster.work.queue import Guilt, GuiltyShards
+from cluster.work.suspects import Guilt, GuiltyShards
 from dllm_core.errors import ConfigError, DriftlineError, NoProgress, PromptTooLong, RequestError
 from tests.fakes_cluster import make_shards
 

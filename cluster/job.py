@@ -35,6 +35,7 @@ from cluster.work.runner import Task
 from cluster.work.worker import EngineFactory, load_engine
 from cluster.writing.parts import PartInfo, find_parts, read_part, write_empty_part
 from cluster.writing.pieces import clear_pieces, unfinished
+from cluster.writing.retries import retries
 from cluster.writing.tally import tally
 
 LOOK = 0.5  # seconds between looks at how far the workers are
@@ -48,12 +49,19 @@ class Job:
         prospect: Prospect,
         make_engine: EngineFactory = load_engine,
         check_stop: Callable[[], None] = lambda: None,
+        retry_errors: bool = False,
     ) -> None:
-        """check_stop: raises Stopped if somebody asked for it; called about once a second."""
+        """check_stop: raises Stopped if somebody asked for it; called about once a second. retry_errors: beside what is
+        missing, decode the rows that have an error again.
+        """
         self.prospect, self.make_engine, self.check_stop = prospect, make_engine, check_stop
         self.config, self.storage, self.plan = prospect.config, prospect.storage, prospect.plan
         self.log = EventLog(self.storage)
         self.done = self._find_done()
+        self.retries: dict[str, Shard] = {}  # those that have error rows, which this run decodes again
+        if retry_errors:
+            self.retries = retries(self.storage, [s for s in self.plan.shards if s.id in self.done], self.config.output)
+            self.done = {id: part for id, part in self.done.items() if id not in self.retries}
         self.reports: dict[str, ShardReport] = {}  # of this run
         self.stored: dict[str, ShardReport] = {}  # of earlier runs
         self.decoded = Tally()  # by this run
@@ -78,7 +86,7 @@ class Job:
         self._begin(screen)
         if damaged is not None:
             self._note(Warned("damaged", f"{damaged}: this run does so"), screen)
-        left = [shard for shard in self.plan.shards if shard.id not in self.done]
+        left = [self.retries.get(shard.id, shard) for shard in self.plan.shards if shard.id not in self.done]
         try:
             if left:
                 connect()
@@ -122,7 +130,8 @@ class Job:
             )
         self.storage.remove(SUCCESS)  # a part of a finished job was deleted: until it is back nothing is finished
         self.storage.replace(CONFIG, yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False).encode())
-        self.log.add("run_started", {"shards": len(self.plan.shards), "done": len(self.done)})
+        facts = {"shards": len(self.plan.shards), "done": len(self.done), "with_errors": len(self.retries)}
+        self.log.add("run_started", facts)
         if self.done:
             screen.say(
                 f"{len(self.done)} of {counted(len(self.plan.shards), 'shard')} done already; going on with the rest"
@@ -131,6 +140,10 @@ class Job:
             self.stored = load_stats(self.storage)
         except PlanError as error:
             self._note(Warned("damaged", f"{error}: this run does so"), screen)
+        if self.retries:
+            rows = counted(sum(shard.retry.errors for shard in self.retries.values() if shard.retry), "row")
+            screen.say(f"{rows} with an error in {counted(len(self.retries), 'shard')} to be decoded again")
+            save_stats(self.storage, self.plan.shards, self._all_reports(read_parts=False))  # theirs will not hold
         if strays := self.prospect.listing.strays:
             self._note(
                 Warned("strays", f"left alone as no input: {counted(len(strays), 'file')}, {strays[0]} among them"),

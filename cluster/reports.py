@@ -63,7 +63,7 @@ class ShardReport:
     seconds: float = 0.0  # from taking the shard to its file being in place; 0 where the file was there already
     skipped: bool = False  # another run or worker wrote the file
     piece: bool = False  # other pieces of the shard have no result yet
-    own: Tally | None = None  # of the piece that was decoded just now, where it completed the shard
+    own: Tally | None = None  # of what was decoded just now, where it is not the whole shard
 
     @property
     def decoded(self) -> Tally:

@@ -12,6 +12,14 @@ ID_BYTES = 10  # a million shards share an id with a probability of 4e-13
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """The shard's part stands and has error rows; only these are decoded, and the part is replaced."""
+
+    version: str  # of the part, as its storage tells it
+    errors: int  # rows of the result
+
+
+@dataclass(frozen=True, slots=True)
 class Shard:
     id: str  # hash of the file's relative name, size and checksum and of the row range; the name of its result
     file: InputFile
@@ -22,10 +30,16 @@ class Shard:
     number: int  # place in the plan, from 0
     piece_of: tuple[int, int] | None = None  # rows of the shard that this is a piece of; None: it is whole
     verdict: str = ""  # where set these rows are not decoded: they become error rows that say this
+    retry: Retry | None = None
 
     @property
     def rows(self) -> int:
         return self.stop - self.start
+
+    @property
+    def work(self) -> int:
+        """Rows to decode, at most."""
+        return self.rows if self.retry is None else min(self.rows, self.retry.errors)
 
     @property
     def key(self) -> str:

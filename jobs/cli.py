@@ -29,6 +29,7 @@ RETURNS = (
 SWITCHES = {
     "plan": "print what would happen; start and write nothing",
     "allow-errors": "exit with 0 although some rows have errors",
+    "retry-errors": "decode rows that have an error again, beside what is missing; all others stay as they are",
 }
 C = TypeVar("C", bound=Config)
 
@@ -38,12 +39,13 @@ class Asked:
     config: JobConfig
     plan: bool
     allow_errors: bool
+    retry_errors: bool
 
 
 def parse(words: Sequence[str], program: str, about: str, plan: bool = False) -> Asked:
     """plan: whether the program is about the plan alone."""
     config, given = read(words, program, about, JobConfig, SWITCHES, RETURNS)
-    return Asked(config, plan or "plan" in given, "allow-errors" in given)
+    return Asked(config, plan or "plan" in given, "allow-errors" in given, "retry-errors" in given)
 
 
 def read(

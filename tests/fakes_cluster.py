@@ -129,11 +129,16 @@ class FakeEngine:
     """Answers a prompt with its own first tokens, up to `slots` requests side by side.
 
     A prompt whose text holds one of these words does what it says, so that tests steer it by their data:
-    RAISE raises in the engine, KILL ends the process, and ONCE:<path> ends it unless the file is there already.
+    NAN fails, RAISE raises in the engine, KILL ends the process, and ONCE:<path> ends it unless the file is there
+    already. A mended engine does none of it.
     """
 
-    def __init__(self, codec: TextCodec, width: int = 512, slots: int = 4, step_seconds: float = 0.0) -> None:
+    def __init__(
+        self, codec: TextCodec, width: int = 512, slots: int = 4, step_seconds: float = 0.0, mended: bool = False
+    ) -> None:
         self.codec, self.width, self.slots, self.step_seconds = codec, width, slots, step_seconds
+        self.mended = mended
+        self.answered: list[str] = []  # ids of requests
         self.counts = EngineProgress()
 
     def decode(self, source: Callable[[], Request | None]) -> Iterator[Completion]:
@@ -157,7 +162,10 @@ class FakeEngine:
             yield done
 
     def answer(self, request: Request) -> Completion:
-        text = self.codec.decode(request.prompt)
+        self.answered.append(request.id)
+        text = "" if self.mended else self.codec.decode(request.prompt)
+        if "NAN" in text:
+            return Completion(request.id, [], "", "error", "its logits are NaN", forwards=1, rows_computed=10)
         if "RAISE" in text:
             raise RuntimeError("the engine met RAISE")
         if "KILL" in text:
@@ -188,6 +196,10 @@ def echo_engine(config: JobConfig) -> FakeEngine:
 
 def slow_engine(config: JobConfig) -> FakeEngine:
     return FakeEngine(TextCodec.load(config.model.path), config.engine.width, config.engine.slots, step_seconds=0.05)
+
+
+def mended_engine(config: JobConfig) -> FakeEngine:
+    return FakeEngine(TextCodec.load(config.model.path), config.engine.width, config.engine.slots, mended=True)
 
 
 def deadly_load(config: JobConfig) -> FakeEngine:

@@ -27,8 +27,8 @@ def local_ray():
     ray.shutdown()
 
 
-def run(config, engine=echo_engine, screen=None):
-    return Job(examine(config), engine).run(connect, screen or Lines())
+def run(config, engine=echo_engine, screen=None, retry_errors=False):
+    return Job(examine(config), engine, retry_errors=retry_errors).run(connect, screen or Lines())
 
 
 def events(config, name):

@@ -20,20 +20,22 @@ from cluster.writing.tally import tally
 
 def run_piece(
     piece: Shard,
-    decode: Callable[[Shard], pa.Table],
+    decode: Callable[[Shard], tuple[pa.Table, Tally]],
     storage: Storage,
     fingerprint: str,
     output: OutputConfig,
     worker: str,
 ) -> ShardReport:
-    """piece: of `Shard.cut`; decode: its rows as a part holds them; fingerprint: the job's digest."""
+    """piece: of `Shard.cut`; decode: its rows as a part holds them, and what was decoded for them; fingerprint: the
+    job's digest.
+    """
     started, whole, own = time.perf_counter(), piece.whole, Tally()
     for start, stop in missing_ranges(storage, whole, fingerprint, output):
         start, stop = max(start, piece.start), min(stop, piece.stop)
         if start < stop:
-            table = decode(piece.cut(start, stop))
+            table, decoded = decode(piece.cut(start, stop))
             write_piece(storage, piece.cut(start, stop), table, fingerprint, output)
-            own += tally(table, output.column_prefix)
+            own += decoded
     if missing_ranges(storage, whole, fingerprint, output):
         return ShardReport(piece.id, own, worker, time.perf_counter() - started, piece=True)
     first = join_pieces(storage, whole, fingerprint, output)

@@ -68,7 +68,7 @@ class ShardQueue:
     def next_for(self, worker: str) -> Shard | None:
         """A shard for this worker to hold from now on; None if it holds enough or there is none for it."""
         held = self.holds(worker)
-        rows = sum(shard.rows for shard in held) * self.samples
+        rows = sum(shard.work for shard in held) * self.samples
         enough = len(held) >= 2 and rows >= self.rows_ahead
         if enough or len(held) >= MOST_HELD or any(map(self.suspects.suspected, held)):
             return None

@@ -14,15 +14,15 @@ import pyarrow as pa
 from cluster.config import JobConfig
 from cluster.errors import UnwritableOutput
 from cluster.reading.prompts import PromptBuilder
-from cluster.reading.table_io import RowReader
-from cluster.reports import ShardReport, WorkerProgress
-from cluster.schema import output_schema
+from cluster.reading.table_io import RowBlock, RowReader
+from cluster.reports import ShardReport, Tally, WorkerProgress
+from cluster.schema import OUTPUT_FIELDS, output_schema
 from cluster.shard import Shard
 from cluster.work.engine_thread import Decoder, EngineThread
 from cluster.work.piecework import run_piece
 from cluster.work.probe import Probe
-from cluster.writing.output import build_output
-from cluster.writing.parts import find_part, read_part, write_part
+from cluster.writing.output import build_output, failed_places, mend_output
+from cluster.writing.parts import find_part, part_name, read_part, replace_part, write_part
 from cluster.writing.storage import Storage
 from cluster.writing.tally import tally
 from dllm_core.request import Completion
@@ -64,30 +64,63 @@ class ShardRunner:
 
     def run(self, shard: Shard) -> ShardReport:
         """Safe to repeat: a shard whose part stands is skipped, and the first complete part wins."""
-        started, output = time.perf_counter(), self.task.config.output
-        if find_part(self.storage, shard.whole, self.task.fingerprint, output) is not None:
+        started, print_of, output = time.perf_counter(), self.task.fingerprint, self.task.config.output
+        if self._done(shard):
             standing = read_part(self.storage, shard.whole, output)
             return ShardReport(shard.id, tally(standing, output.column_prefix), self.worker, skipped=True)
+        decode = self.decode if shard.retry is None else self.decode_again
         if shard.piece_of is not None:
-            return run_piece(shard, self.decode, self.storage, self.task.fingerprint, output, self.worker)
-        part = self.decode(shard)
+            return run_piece(shard, decode, self.storage, print_of, output, self.worker)
+        part, decoded = decode(shard)
         try:
-            first = write_part(self.storage, shard, part, self.task.fingerprint, output)
+            first = (
+                write_part(self.storage, shard, part, print_of, output)
+                if shard.retry is None
+                else replace_part(self.storage, shard, part, print_of, output, shard.retry.version)
+            )
         except UnwritableOutput:
-            if find_part(self.storage, shard, self.task.fingerprint, output) is None:
+            if not self._done(shard):
                 raise
             first = False  # another run has ended meanwhile and cleared the scratch folder
+        if not first:
+            part = read_part(self.storage, shard, output)
         seconds = time.perf_counter() - started
-        return ShardReport(shard.id, tally(part, output.column_prefix), self.worker, seconds, skipped=not first)
+        counts = tally(part, output.column_prefix)
+        return ShardReport(shard.id, counts, self.worker, seconds, skipped=not first, own=decoded if first else None)
 
-    def decode(self, shard: Shard) -> pa.Table:
-        """The rows of a shard or piece, as a part holds them."""
-        with self.reading:
-            block = self.reader.read(shard)
+    def decode(self, shard: Shard) -> tuple[pa.Table, Tally]:
+        """The rows of a shard or piece as a part holds them, and their counts."""
+        block = self._read(shard)
         prompts = list(self.prompts.build(shard, block))
         answers = self.thread.decode([request for prompt in prompts for request in prompt.requests])
-        samples = self.task.config.decode.n
-        return build_output(block.table, prompts, answers, self.schema, samples, self.worker)
+        samples, output = self.task.config.decode.n, self.task.config.output
+        table = build_output(block.table, prompts, answers, self.schema, samples, self.worker)
+        return table, tally(table, output.column_prefix)
+
+    def decode_again(self, shard: Shard) -> tuple[pa.Table, Tally]:
+        """As `decode`, from the part that stands, where only the rows with an error are decoded and counted."""
+        samples, output = self.task.config.decode.n, self.task.config.output
+        begin = (shard.start - shard.whole.start) * samples
+        standing = read_part(self.storage, shard.whole, output).slice(begin, shard.rows * samples)
+        places = failed_places(standing, output.column_prefix)
+        if not places:
+            return standing, Tally()
+        prompts = list(self.prompts.build(shard, self._read(shard)))
+        requests = [prompts[at // samples].requests[at % samples] for at in places if prompts[at // samples].requests]
+        answers = self.thread.decode(requests)
+        table = mend_output(standing, places, prompts, answers, samples, self.worker, output.column_prefix)
+        ours = [output.column_prefix + field.name for field in OUTPUT_FIELDS]
+        return table, tally(table.select(ours).take(places), output.column_prefix)
+
+    def _read(self, shard: Shard) -> RowBlock:
+        with self.reading:
+            return self.reader.read(shard)
+
+    def _done(self, shard: Shard) -> bool:
+        whole, output = shard.whole, self.task.config.output
+        if find_part(self.storage, whole, self.task.fingerprint, output) is None:
+            return False
+        return shard.retry is None or self.storage.version(part_name(whole, output)) != shard.retry.version
 
     def progress(self) -> WorkerProgress:
         now = self.engine.progress()

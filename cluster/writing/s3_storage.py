@@ -77,6 +77,17 @@ class S3Storage:
         if not done:
             raise ForeignFile(f"{self.place}/{name}", "was replaced by another run at the same moment")
 
+    def version(self, name: str) -> str:
+        found = self.bucket.find(self._key(name))
+        return "" if found is None else found.etag
+
+    def exchange(self, name: str, source: Path, version: str) -> bool:
+        try:
+            with writing_to(self.place):
+                return self.uploader.exchange(self._key(name), source, version)
+        finally:
+            source.unlink(missing_ok=True)
+
     def replace(self, name: str, data: bytes) -> None:
         self.bucket.put(self._key(name), data)
 

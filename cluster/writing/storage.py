@@ -68,6 +68,16 @@ class Storage(Protocol):
         """Give the scratch file this name, in place of what stood there. The source is gone afterwards."""
         ...
 
+    def version(self, name: str) -> str:
+        """Another one whenever other content stands under the name; empty where none does."""
+        ...
+
+    def exchange(self, name: str, source: Path, version: str) -> bool:
+        """As `overwrite`, if what stands there still has this version; False = it has not, and stays. The source is
+        gone afterwards.
+        """
+        ...
+
     def replace(self, name: str, data: bytes) -> None:
         """Write a small file whole, in place of what stood there."""
         ...
@@ -129,6 +139,21 @@ class LocalStorage:
             target = self._prepared(name, source)
             os.replace(source, target)
             _sync_folder(target.parent)
+
+    def version(self, name: str) -> str:
+        try:
+            found = (self.root / name).stat()
+        except FileNotFoundError:
+            return ""
+        return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+
+    def exchange(self, name: str, source: Path, version: str) -> bool:
+        """No file system compares and replaces at once: of two that look in the same instant the later one stays."""
+        if self.version(name) != version:
+            source.unlink(missing_ok=True)
+            return False
+        self.overwrite(name, source)
+        return True
 
     def replace(self, name: str, data: bytes) -> None:
         source = self.scratch()

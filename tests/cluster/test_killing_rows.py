@@ -9,7 +9,7 @@ import time
 import pyarrow.parquet as pq
 import pytest
 
-from tests.fakes_cluster import answers, job_config, slow_engine, write_prompts
+from tests.fakes_cluster import answers, job_config, mended_engine, slow_engine, write_prompts
 from tests.jobs_on_ray import ON_RAY, ROOT, events, local_ray, parts, prompts, run, wait_for  # noqa: F401
 
 pytestmark = ON_RAY
@@ -50,11 +50,21 @@ def test_rows_that_kill_in_one_shard_and_in_two_and_each_sample_says_so(tmp_path
     assert (summary.total.rows, summary.total.errors) == (12, 6)
 
 
-def test_a_row_at_which_the_engine_raises_is_an_error_row_with_its_words(tmp_path):
-    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts(15, row_2="RAISE")))
+def test_a_row_at_which_the_engine_raises_is_an_error_row_and_so_again_until_it_is_mended(tmp_path):
+    config = job_config(
+        tmp_path, write_prompts(tmp_path / "in.parquet", prompts(8, row_1="RAISE")), cluster__shard_rows=4
+    )
     assert run(config).total.errors == 1
     (row,) = errors(tmp_path).values()
     assert row["error"].endswith("RuntimeError: the engine met RAISE")
+    kept = max(parts(config).items())
+    again = run(config, retry_errors=True)
+    (row,) = errors(tmp_path).values()
+    assert (row["id"], row["error"][:15], again.total.errors, again.run.rows) == ("id-1", "this row ended ", 1, 1)
+    last = run(config, mended_engine, retry_errors=True)
+    assert (last.total.errors, last.run.rows, errors(tmp_path)) == (0, 1, {})
+    assert max(parts(config).items()) == kept
+    assert list(answers(tmp_path / "out")) == [f"id-{i}" for i in range(4)]
 
 
 @pytest.mark.slow

@@ -10,16 +10,12 @@ NAME = "_run/events.jsonl"
 
 
 class EventLog:
-    """Whole lines of earlier runs are kept; the file is replaced whole, since not every storage can append."""
+    """Lines are only ever added: two runs that write at once keep each other's."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
-        self.lines: list[str] | None = None  # read when the first event comes
 
     def add(self, event: str, facts: Mapping[str, object] | None = None) -> None:
-        if self.lines is None:
-            old = self.storage.read(NAME).decode(errors="replace") if self.storage.exists(NAME) else ""
-            self.lines = old.splitlines()
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        self.lines.append(json.dumps({"time": time, "event": event, **(facts or {})}, ensure_ascii=False))
-        self.storage.replace(NAME, ("\n".join(self.lines) + "\n").encode())
+        line = json.dumps({"time": time, "event": event, **(facts or {})}, ensure_ascii=False)
+        self.storage.append(NAME, f"{line}\n".encode())

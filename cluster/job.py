@@ -12,8 +12,10 @@ from typing import Any
 import yaml
 
 from cluster import fingerprint
+from cluster.error_rate import ErrorRate
 from cluster.errors import NOT_KEPT, PlanError
 from cluster.event_log import EventLog
+from cluster.lease import Lease
 from cluster.plan import load_plan, save_plan
 from cluster.progress import ProgressBoard
 from cluster.prospect import Prospect
@@ -83,6 +85,12 @@ class Job:
                 return Summary.load(self.storage)
             except PlanError as error:
                 damaged = error
+        fingerprint.save(self.storage, self.prospect.fingerprint)
+        with Lease(self.storage).held() as lease:
+            return self._work(connect, screen, lease, damaged)
+
+    def _work(self, connect: Callable[[], None], screen: Screen, lease: Lease, damaged: PlanError | None) -> Summary:
+        """What is left to do. damaged: why a finished job is not just reported on."""
         self._begin(screen)
         if damaged is not None:
             self._note(Warned("damaged", f"{damaged}: this run does so"), screen)
@@ -91,7 +99,7 @@ class Job:
             if left:
                 connect()
                 with planted(self.storage) as probe:
-                    self._decode(left, probe, screen)
+                    self._decode(left, probe, screen, lease)
             elif not self.plan.shards:
                 self._write_empty()
         except (Exception, Stopped) as cause:
@@ -122,7 +130,6 @@ class Job:
         return find_parts(self.storage, self.plan.shards, self.prospect.digest, self.config.output)
 
     def _begin(self, screen: Screen) -> None:
-        fingerprint.save(self.storage, self.prospect.fingerprint)
         if not save_plan(self.storage, self.plan) and load_plan(self.storage, self.prospect.listing.files) != self.plan:
             raise PlanError(
                 f"another run began in {self.storage.place} at the same moment with other shards; give the same "
@@ -150,7 +157,7 @@ class Job:
                 screen,
             )
 
-    def _decode(self, left: list[Shard], probe: Probe, screen: Screen) -> None:
+    def _decode(self, left: list[Shard], probe: Probe, screen: Screen, lease: Lease) -> None:
         config, samples = self.config, self.config.decode.n
         begun = unfinished(self.storage, left, self.prospect.digest, config.output)
         queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples, begun=begun)
@@ -158,13 +165,16 @@ class Job:
         board = ProgressBoard(self.plan.rows * samples, *self._done_before(), config.cluster, screen)
         if lacks := pool.missing():
             self._note(Warned("cluster_too_small", lacks), screen)
-        looked = 0.0
+        looked, rate = 0.0, ErrorRate(config.cluster)
         try:
             for happening in Driver(pool, queue, config.cluster).run():
                 self.check_stop()
+                lease.check()
                 if happening is not None:
                     board.note(happening)
                     self._keep(happening)
+                    if isinstance(happening, Finished):
+                        rate.note(happening.report)
                 elif time.monotonic() - looked >= LOOK:
                     looked = time.monotonic()
                     for warning in board.turn(pool.progress(), queue.in_words()):

@@ -54,6 +54,15 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class Failures:
+    """Of rows that were just decoded, in their order."""
+
+    sentences: Mapping[str, int] = field(default_factory=dict)  # the commonest errors -> rows
+    broken: int = 0  # rows up to the last one that all failed while they were decoded
+    sound: bool = False  # some row before these was decoded without an error
+
+
+@dataclass(frozen=True, slots=True)
 class ShardReport:
     """One finished shard, or a piece of one whose part does not stand yet."""
 
@@ -64,6 +73,7 @@ class ShardReport:
     skipped: bool = False  # another run or worker wrote the file
     piece: bool = False  # other pieces of the shard have no result yet
     own: Tally | None = None  # of what was decoded just now, where it is not the whole shard
+    failures: Failures = field(default_factory=Failures)  # of what was decoded just now
 
     @property
     def decoded(self) -> Tally:

@@ -15,7 +15,7 @@ from cluster.config import JobConfig
 from cluster.job import Job
 from cluster.prospect import examine
 from cluster.reading.files import InputFile
-from cluster.reports import ShardReport, Tally, WorkerReport
+from cluster.reports import Failures, ShardReport, Tally, WorkerReport
 from cluster.screens import Facts, LineScreen
 from cluster.shard import Shard
 from cluster.work.happenings import Finished, Loaded, Lost
@@ -50,6 +50,7 @@ class FakePool:
     deadly: set[str] = field(default_factory=set)  # ids of shards whose every row kills who decodes it
     deadly_rows: set[tuple[str, int]] = field(default_factory=set)  # shard id, row of its file
     unreadable: set[tuple[str, int]] = field(default_factory=set)  # the same, killing who only reads it
+    sick: set[str] = field(default_factory=set)  # workers whose every row is NaN
     dies_after: dict[str, int] = field(default_factory=dict)  # worker -> shards it finishes before it dies
     load_causes: deque[BaseException | None] = field(default_factory=deque)  # one per worker up; None, none left: loads
     raises: dict[str, BaseException] = field(default_factory=dict)  # shard id -> what its worker's run() raises
@@ -110,7 +111,9 @@ class FakePool:
         assert have.isdisjoint(range(shard.start, shard.stop)), "rows were decoded twice"
         have |= set(range(shard.start, shard.stop))
         piece = len(have) < shard.whole.rows
-        return Finished(worker, shard, ShardReport(shard.id, Tally(rows=shard.rows), worker, piece=piece))
+        failed = Failures({"it is NaN": shard.rows}, shard.rows) if worker in self.sick else Failures(sound=True)
+        counts = Tally(shard.rows, shard.rows if worker in self.sick else 0)
+        return Finished(worker, shard, ShardReport(shard.id, counts, worker, piece=piece, failures=failed))
 
     def kills(self, shard: Shard) -> bool:
         rows = {(shard.id, row) for row in range(shard.start, shard.stop)}

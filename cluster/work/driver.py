@@ -12,6 +12,7 @@ from cluster.config import ClusterConfig
 from cluster.errors import NOT_KEPT
 from cluster.shard import Shard
 from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, one_line
+from cluster.work.health import Health, WorkerBroken
 from cluster.work.queue import ShardQueue
 from cluster.work.suspects import GuiltyShards
 from dllm_core.errors import ConfigError, DriftlineError
@@ -55,6 +56,7 @@ class Driver:
         self.late: set[str] = set()  # loading workers that a warning has named
         self.deaths = 0  # in a row, while loading
         self.fruitless = 0  # deaths in a row of loaded workers, with no shard finished by anybody in between
+        self.health = Health(config.recycle_after)
         self.last_ready = clock()  # when a loaded worker was last there
 
     def run(self) -> Iterator[Happening | None]:
@@ -71,7 +73,9 @@ class Driver:
 
     def _fill_places(self) -> None:
         while len(self.ready) + len(self.loading) < min(self.places, len(self.queue)):
-            self.loading[self.pool.start()] = self.clock()
+            worker = self.pool.start()
+            self.loading[worker] = self.clock()
+            self.health.started(worker)
 
     def _feed(self) -> None:
         """One shard each in turn, so that nobody takes two while another has none."""
@@ -96,6 +100,8 @@ class Driver:
                 if not shard.verdict:  # to write an error row proves nothing
                     self.fruitless = 0
                 yield happening
+                if (broken := self.health.judge(worker, report)) is not None:
+                    yield self._recycle(worker, broken)
             case Lost(worker, cause):
                 if isinstance(cause, (ConfigError, *NOT_KEPT)):  # every other worker would say the same
                     raise cause
@@ -109,6 +115,11 @@ class Driver:
                     del self.loading[worker]
                     yield happening
                     yield from self._count_death(cause)
+
+    def _recycle(self, worker: str, cause: WorkerBroken) -> Lost:
+        self.pool.drop(worker)
+        self.ready.remove(worker)
+        return Lost(worker, cause, self.queue.give_back(worker))
 
     def _stop_if_fruitless(self, cause: BaseException) -> None:
         self.fruitless += 1

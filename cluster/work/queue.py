@@ -94,13 +94,9 @@ class ShardQueue:
 
     def lose(self, worker: str, cause: str) -> tuple[Shard, ...]:
         """The worker is dead: what it held goes back with the blame."""
-        held = self.held.pop(worker, {})
-        if lane := self.lanes.pop(worker, None):
-            self.free.appendleft(lane)
+        held = self._taken_from(worker)
         again: deque[Shard] = deque()
-        for shard in held.values():
-            if shard.id not in self.open:
-                continue
+        for shard in held:
             blamed = self.blamed[shard.key] = (*self.blamed.get(shard.key, ()), worker)
             if self.suspects.suspected(shard):
                 self._narrow(shard, blamed, cause)
@@ -110,12 +106,27 @@ class ShardQueue:
                 again.append(shard)
         if again:
             self.free.appendleft(again)
-        return tuple(held.values())
+        return held
+
+    def give_back(self, worker: str) -> tuple[Shard, ...]:
+        """The worker is to be replaced: what it held goes back without blame."""
+        held = self._taken_from(worker)
+        if any(map(self.suspects.suspected, held)):  # then it is alone
+            self.suspects.add(held)
+        elif held:
+            self.free.appendleft(deque(held))
+        return held
 
     def tell(self) -> list[tuple[str, str]]:
         """What has become known of rows that kill since the last call."""
         news, self.news = self.news, []
         return news
+
+    def _taken_from(self, worker: str) -> tuple[Shard, ...]:
+        """What it held and is still to be done; its lane is free again."""
+        if lane := self.lanes.pop(worker, None):
+            self.free.appendleft(lane)
+        return tuple(shard for shard in self.held.pop(worker, {}).values() if shard.id in self.open)
 
     def _narrow(self, shard: Shard, blamed: tuple[str, ...], cause: str) -> None:
         """It was alone with the worker that died."""

@@ -15,11 +15,11 @@ from cluster.config import JobConfig
 from cluster.errors import UnwritableOutput
 from cluster.reading.prompts import PromptBuilder
 from cluster.reading.table_io import RowBlock, RowReader
-from cluster.reports import ShardReport, Tally, WorkerProgress
-from cluster.schema import OUTPUT_FIELDS, output_schema
+from cluster.reports import ShardReport, WorkerProgress
+from cluster.schema import output_schema
 from cluster.shard import Shard
 from cluster.work.engine_thread import Decoder, EngineThread
-from cluster.work.piecework import run_piece
+from cluster.work.piecework import Decoded, run_piece
 from cluster.work.probe import Probe
 from cluster.writing.output import build_output, failed_places, mend_output
 from cluster.writing.parts import find_part, part_name, read_part, replace_part, write_part
@@ -86,31 +86,33 @@ class ShardRunner:
             part = read_part(self.storage, shard, output)
         seconds = time.perf_counter() - started
         counts = tally(part, output.column_prefix)
-        return ShardReport(shard.id, counts, self.worker, seconds, skipped=not first, own=decoded if first else None)
+        return ShardReport(
+            shard.id, counts, self.worker, seconds, not first, own=decoded.tally if first else None,
+            failures=decoded.failures,
+        )  # fmt: skip
 
-    def decode(self, shard: Shard) -> tuple[pa.Table, Tally]:
+    def decode(self, shard: Shard) -> tuple[pa.Table, Decoded]:
         """The rows of a shard or piece as a part holds them, and their counts."""
         block = self._read(shard)
         prompts = list(self.prompts.build(shard, block))
         answers = self.thread.decode([request for prompt in prompts for request in prompt.requests])
         samples, output = self.task.config.decode.n, self.task.config.output
         table = build_output(block.table, prompts, answers, self.schema, samples, self.worker)
-        return table, tally(table, output.column_prefix)
+        return table, Decoded.of(table, output.column_prefix)
 
-    def decode_again(self, shard: Shard) -> tuple[pa.Table, Tally]:
+    def decode_again(self, shard: Shard) -> tuple[pa.Table, Decoded]:
         """As `decode`, from the part that stands, where only the rows with an error are decoded and counted."""
         samples, output = self.task.config.decode.n, self.task.config.output
         begin = (shard.start - shard.whole.start) * samples
         standing = read_part(self.storage, shard.whole, output).slice(begin, shard.rows * samples)
         places = failed_places(standing, output.column_prefix)
         if not places:
-            return standing, Tally()
+            return standing, Decoded()
         prompts = list(self.prompts.build(shard, self._read(shard)))
         requests = [prompts[at // samples].requests[at % samples] for at in places if prompts[at // samples].requests]
         answers = self.thread.decode(requests)
         table = mend_output(standing, places, prompts, answers, samples, self.worker, output.column_prefix)
-        ours = [output.column_prefix + field.name for field in OUTPUT_FIELDS]
-        return table, tally(table.select(ours).take(places), output.column_prefix)
+        return table, Decoded.of(table, output.column_prefix, places)
 
     def _read(self, shard: Shard) -> RowBlock:
         with self.reading:

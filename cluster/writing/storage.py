@@ -82,6 +82,10 @@ class Storage(Protocol):
         """Write a small file whole, in place of what stood there."""
         ...
 
+    def append(self, name: str, line: bytes) -> None:
+        """Add a line, which ends in a newline, to a small file. Lines that others add at the same time are kept."""
+        ...
+
     def remove(self, name: str) -> None:
         """Take a name away, or an empty folder; nothing happens where there is none."""
         ...
@@ -160,6 +164,16 @@ class LocalStorage:
         with writing_to(self.place):
             source.write_bytes(data)
         self.overwrite(name, source)
+
+    def append(self, name: str, line: bytes) -> None:
+        target = self.root / name
+        with writing_to(self.place):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "a+b", buffering=0) as file:  # one write at the end of the file, wherever that is by then
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(0, end - 1))
+                torn = end > 0 and file.read(1) != b"\n"  # by a power cut
+                file.write(b"\n" + line if torn else line)
 
     def remove(self, name: str) -> None:
         target = self.root / name

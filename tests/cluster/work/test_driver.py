@@ -154,6 +154,35 @@ def test_a_shard_that_killed_twice_by_bad_luck_is_finished():
     assert pool.decoded[-1][1] == shards[1].id  # both in hand of w1 and w2 were suspects and came last
 
 
+def test_a_worker_whose_rows_all_fail_is_replaced_and_what_it_held_is_done_without_blame():
+    shards = make_shards(30)
+    pool = FakePool(sick={"w2"})
+    happened = drive(pool, shards, recycle_after=20)
+    (lost,) = kinds(happened, Lost)
+    assert lost.worker == "w2"
+    assert str(lost.cause) == "its last 20 rows all failed while they were decoded, the last ones with: it is NaN"
+    assert len(lost.shards) >= 1
+    assert sum(worker == "w2" for worker, _ in pool.decoded) == 2
+    assert pool.started == 4
+
+
+def test_a_replacement_that_fails_from_its_first_row_is_kept():
+    shards = make_shards(30)
+    pool = FakePool(sick={f"w{i}" for i in range(9)})
+    assert len(kinds(drive(pool, shards, workers=2, recycle_after=20), Lost)) == 2
+    assert pool.started == 4
+
+
+def test_a_replacement_that_was_sound_for_a_while_is_replaced_like_any_other():
+    shards = make_shards(40)
+    pool = FakePool(sick={"w1"})
+    queue = ShardQueue(shards, 20)
+    for happening in Driver(pool, queue, ClusterConfig(recycle_after=20), pool.clock).run():
+        if isinstance(happening, Finished) and happening.worker == "w2":
+            pool.sick = {"w2"}
+    assert pool.started == 3
+
+
 def test_three_deaths_in_a_row_while_loading_stop_the_job_with_the_last_cause():
     pool = FakePool(load_causes=deque([OSError("one"), OSError("two"), OSError("no CUDA device")]))
     with pytest.raises(NoWorkers, match="3 workers in a row died while loading; the last one: OSError: no CUDA device"):

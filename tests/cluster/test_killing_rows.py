@@ -12,7 +12,9 @@ import pytest
 from tests.fakes_cluster import answers, job_config, mended_engine, slow_engine, write_prompts
 from tests.jobs_on_ray import ON_RAY, ROOT, events, local_ray, parts, prompts, run, wait_for  # noqa: F401
 
-pytestmark = ON_RAY
+pytestmark = [*ON_RAY, pytest.mark.timeout(600)]  # a worker's start takes seconds, and each death costs one
+
+PATIENT = {"cluster__start_timeout": 300.0}
 
 
 def errors(folder):
@@ -21,7 +23,7 @@ def errors(folder):
 
 
 def test_a_row_of_the_first_shard_that_kills_its_worker_becomes_an_error_row(tmp_path):
-    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts(25, row_0="KILL")))
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts(25, row_0="KILL")), **PATIENT)
     summary = run(config)
     (row,) = errors(tmp_path).values()
     assert row["id"] == "id-0"
@@ -70,7 +72,7 @@ def test_a_row_at_which_the_engine_raises_is_an_error_row_and_so_again_until_it_
 @pytest.mark.slow
 def test_a_search_goes_on_where_a_killed_driver_left_it(tmp_path):
     data = write_prompts(tmp_path / "in.parquet", prompts(32, row_1="KILL"))
-    config = job_config(tmp_path, data, cluster__shard_rows=32)
+    config = job_config(tmp_path, data, cluster__shard_rows=32, **PATIENT)
     (tmp_path / "job.json").write_text(config.model_dump_json())
     words = [sys.executable, "-m", "tests.fakes_cluster", str(tmp_path / "job.json"), "slow_engine", str(ROOT)]
     driver = subprocess.Popen(words, cwd=ROOT, env={**os.environ, "RAY_ADDRESS": "local"}, stdout=subprocess.DEVNULL)

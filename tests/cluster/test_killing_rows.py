@@ -41,7 +41,8 @@ def test_a_row_of_the_first_shard_that_kills_its_worker_becomes_an_error_row(tmp
 
 def test_rows_that_kill_in_one_shard_and_in_two_and_each_sample_says_so(tmp_path):
     data = write_prompts(tmp_path / "in.parquet", prompts(6, row_0="KILL", row_2="KILL", row_4="KILL"))
-    config = job_config(tmp_path, data, cluster__workers=2, cluster__shard_rows=3, decode__n=2, decode__temperature=1.0)
+    samples = {"decode__n": 2, "decode__temperature": 1.0}
+    config = job_config(tmp_path, data, cluster__workers=2, cluster__shard_rows=3, **samples, **PATIENT)
     summary = run(config)
     found = errors(tmp_path)
     assert found.keys() == {(f"id-{row}", sample) for row in (0, 2, 4) for sample in (0, 1)}
@@ -53,9 +54,8 @@ def test_rows_that_kill_in_one_shard_and_in_two_and_each_sample_says_so(tmp_path
 
 
 def test_a_row_at_which_the_engine_raises_is_an_error_row_and_so_again_until_it_is_mended(tmp_path):
-    config = job_config(
-        tmp_path, write_prompts(tmp_path / "in.parquet", prompts(8, row_1="RAISE")), cluster__shard_rows=4
-    )
+    data = write_prompts(tmp_path / "in.parquet", prompts(4, row_1="RAISE"))
+    config = job_config(tmp_path, data, cluster__shard_rows=2, **PATIENT)
     assert run(config).total.errors == 1
     (row,) = errors(tmp_path).values()
     assert row["error"].endswith("RuntimeError: the engine met RAISE")

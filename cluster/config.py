@@ -76,6 +76,12 @@ class ClusterConfig(Config):
     max_deaths: int = Field(
         default=3, ge=1, description="workers that may die while loading, in a row, before the job stops"
     )
+    split_tail: bool = Field(
+        default=True, description="when no shard is left for an idle worker, give it rows that a busy one has not begun"
+    )
+    tail_rows: int = Field(
+        default=8, ge=1, description="rows of the smallest piece that is given away so; each is a file and a call"
+    )
     max_error_rate: float = Field(
         default=1.0,
         ge=0,

@@ -72,6 +72,9 @@ class ShardReport:
     seconds: float = 0.0  # from taking the shard to its file being in place; 0 where the file was there already
     skipped: bool = False  # another run or worker wrote the file
     piece: bool = False  # other pieces of the shard have no result yet
+    stop: int | None = (
+        None  # of a piece: one past the last row that it has; fewer than asked for if some were given away
+    )
     own: Tally | None = None  # of what was decoded just now, where it is not the whole shard
     failures: Failures = field(default_factory=Failures)  # of what was decoded just now
 

@@ -18,7 +18,7 @@ from cluster.reading.files import InputFile
 from cluster.reports import Failures, ShardReport, Tally, WorkerReport
 from cluster.screens import Facts, LineScreen
 from cluster.shard import Shard
-from cluster.work.happenings import Finished, Loaded, Lost
+from cluster.work.happenings import Finished, Loaded, Lost, Shed
 from cluster.work.session import connect
 from dllm_core.errors import ConfigError
 from dllm_core.request import Completion, Request
@@ -67,6 +67,9 @@ class FakePool:
     hands: dict[str, deque[Shard]] = field(default_factory=dict)
     turn: int = 0
     alone: list[Shard] = field(default_factory=list)  # what was in hand, and nothing else, when it killed
+    begun: int = 2  # rows of the shard that a worker decodes of which it can give none away
+    kept: dict[tuple[str, str], int] = field(default_factory=dict)  # worker, key as given -> the row it stops before
+    answers: deque[Shed] = field(default_factory=deque)
     have: dict[str, set[int]] = field(default_factory=dict)  # shard id -> rows that pieces have
     convicted: dict[tuple[str, int], str] = field(default_factory=dict)  # shard id, row -> the verdict
 
@@ -81,8 +84,21 @@ class FakePool:
         self.hands[worker].append(shard)
         self.most_held[worker] = max(self.most_held.get(worker, 0), len(self.hands[worker]))
 
-    def wait(self, seconds: float) -> Loaded | Finished | Lost | None:
+    def shed(self, worker: str, shard: Shard, share: float, least: int) -> None:
+        place, given = next(
+            (place, each)
+            for place, each in enumerate(self.hands[worker])
+            if (each.id, each.start) == (shard.id, shard.start)
+        )
+        count = int((shard.rows - (self.begun if place == 0 else 0)) * share)
+        stop = shard.stop - count if count >= least else shard.stop
+        self.kept[worker, given.key] = stop
+        self.answers.append(Shed(worker, shard, stop))
+
+    def wait(self, seconds: float) -> Loaded | Finished | Lost | Shed | None:
         self.clock.now += 1.0
+        if self.answers:
+            return self.answers.popleft()
         if (up := next((each for each in self.loading if each[1] < self.clock.now), None)) is not None:
             self.loading.remove(up)
             worker, _ = up
@@ -108,12 +124,17 @@ class FakePool:
         if shard.verdict:
             self.convicted[shard.id, shard.start] = shard.verdict
         have = self.have.setdefault(shard.id, set())
-        assert have.isdisjoint(range(shard.start, shard.stop)), "rows were decoded twice"
-        have |= set(range(shard.start, shard.stop))
+        assert have.isdisjoint(range(shard.start, self.kept.get((worker, shard.key), shard.stop))), "decoded twice"
+        stop = self.kept.pop((worker, shard.key), shard.stop)
+        have |= set(range(shard.start, stop))
         piece = len(have) < shard.whole.rows
         failed = Failures({"it is NaN": shard.rows}, shard.rows) if worker in self.sick else Failures(sound=True)
         counts = Tally(shard.rows, shard.rows if worker in self.sick else 0)
-        return Finished(worker, shard, ShardReport(shard.id, counts, worker, piece=piece, failures=failed))
+        return Finished(
+            worker,
+            shard,
+            ShardReport(shard.id, counts, worker, piece=piece, failures=failed, stop=stop if piece else None),
+        )
 
     def kills(self, shard: Shard) -> bool:
         rows = {(shard.id, row) for row in range(shard.start, shard.stop)}
@@ -122,6 +143,7 @@ class FakePool:
 
     def drop(self, worker: str) -> None:
         self.hands.pop(worker, None)
+        self.answers = deque(each for each in self.answers if each.worker != worker)
         self.dropped.append(worker)
 
     def missing(self) -> str:

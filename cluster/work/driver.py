@@ -11,10 +11,11 @@ from typing import Protocol
 from cluster.config import ClusterConfig
 from cluster.errors import NOT_KEPT
 from cluster.shard import Shard
-from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, one_line
+from cluster.work.happenings import Finished, Happening, Loaded, Lost, Shed, Warned, one_line
 from cluster.work.health import Health, WorkerBroken
 from cluster.work.queue import ShardQueue
 from cluster.work.suspects import GuiltyShards
+from cluster.work.tail import Tail
 from dllm_core.errors import ConfigError, DriftlineError
 
 TURN = 1.0  # seconds the driver waits for news before it looks at the clock again
@@ -32,7 +33,11 @@ class WorkerPool(Protocol):
 
     def give(self, worker: str, shard: Shard) -> None: ...
 
-    def wait(self, seconds: float) -> Loaded | Finished | Lost | None:
+    def shed(self, worker: str, shard: Shard, share: float, least: int) -> None:
+        """Ask for rows of a shard in its hands back that it has not begun; `wait` tells which."""
+        ...
+
+    def wait(self, seconds: float) -> Loaded | Finished | Lost | Shed | None:
         """The next thing to happen, in order of completion; None if nothing does for that long."""
         ...
 
@@ -56,6 +61,7 @@ class Driver:
         self.late: set[str] = set()  # loading workers that a warning has named
         self.deaths = 0  # in a row, while loading
         self.fruitless = 0  # deaths in a row of loaded workers, with no shard finished by anybody in between
+        self.tail = Tail(config.tail_rows)
         self.health = Health(config.recycle_after)
         self.last_ready = clock()  # when a loaded worker was last there
 
@@ -64,6 +70,7 @@ class Driver:
         while self.queue.remain():
             self._fill_places()
             self._feed()
+            self._split_tail()
             if (happening := self.pool.wait(TURN)) is not None:
                 yield from self._note(happening)
             yield from self._watch_the_clock()
@@ -88,14 +95,33 @@ class Driver:
                     still.append(worker)
             hungry = still
 
-    def _note(self, happening: Loaded | Finished | Lost) -> Iterator[Happening]:
+    def _idle(self) -> int:
+        return sum(not self.queue.holds(worker) for worker in self.ready)
+
+    def _split_tail(self) -> None:
+        if not self.config.split_tail or not (idle := self._idle()):
+            return
+        if (asked := self.tail.next_to_ask(self.queue.to_shed())) is not None:
+            self.pool.shed(*asked, idle / (idle + 1), self.config.tail_rows)
+
+    def _give_away(self, worker: str, shard: Shard, stop: int | None) -> None:
+        """stop: the worker keeps the rows before this one."""
+        if stop is not None and stop < shard.stop:
+            self.queue.shed(worker, shard, self.tail.pieces(shard, stop, self._idle()))
+
+    def _note(self, happening: Loaded | Finished | Lost | Shed) -> Iterator[Happening]:
         match happening:
             case Loaded(worker):
                 del self.loading[worker]
                 self.ready.add(worker)
                 self.deaths = 0
                 yield happening
+            case Shed(worker, shard, stop):
+                self.tail.answered(worker, shard, stop)
+                self._give_away(worker, shard, stop)
             case Finished(worker, shard, report):
+                if (held := self.queue.held[worker].get(shard.key)) is not None:  # where the answer is still to come
+                    self._give_away(worker, held, report.stop)
                 self.queue.finish(worker, shard, stands=not report.piece)
                 if not shard.verdict:  # to write an error row proves nothing
                     self.fruitless = 0
@@ -106,6 +132,7 @@ class Driver:
                 if isinstance(cause, (ConfigError, *NOT_KEPT)):  # every other worker would say the same
                     raise cause
                 self.pool.drop(worker)
+                self.tail.forget(worker)
                 if worker in self.ready:
                     self.ready.remove(worker)
                     yield Lost(worker, cause, self.queue.lose(worker, one_line(cause)))
@@ -118,6 +145,7 @@ class Driver:
 
     def _recycle(self, worker: str, cause: WorkerBroken) -> Lost:
         self.pool.drop(worker)
+        self.tail.forget(worker)
         self.ready.remove(worker)
         return Lost(worker, cause, self.queue.give_back(worker))
 

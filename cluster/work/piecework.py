@@ -24,40 +24,60 @@ from cluster.writing.tally import tally
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Of rows that were decoded just now."""
+    """Rows as a part holds them, and what was decoded for them just now."""
 
+    table: pa.Table
+    rows: int  # of the input, from the first that was asked for; fewer than were where some were given away
     tally: Tally = field(default_factory=Tally)
     failures: Failures = field(default_factory=Failures)
 
     @classmethod
-    def of(cls, table: pa.Table, prefix: str, places: Sequence[int] | None = None) -> Self:
-        """table: of a part; places: of the rows that are meant, None takes all; prefix: of our column names."""
+    def of(cls, table: pa.Table, rows: int, prefix: str, places: Sequence[int] | None = None) -> Self:
+        """places: of the rows that were decoded, None for all; prefix: of our column names."""
         ours = table.select([prefix + name for name in OUTPUT_FIELDS.names])
-        rows = ours if places is None else ours.take(list(places))
-        return cls(tally(rows, prefix), failures(rows, prefix))
+        new = ours if places is None else ours.take(list(places))
+        return cls(table, rows, tally(new, prefix), failures(new, prefix))
 
 
-def run_piece(
-    piece: Shard,
-    decode: Callable[[Shard], tuple[pa.Table, Decoded]],
-    storage: Storage,
-    fingerprint: str,
-    output: OutputConfig,
-    worker: str,
-) -> ShardReport:
-    """piece: of `Shard.cut`; decode: its rows as a part holds them, and what was decoded for them; fingerprint: the
-    job's digest.
-    """
-    started, whole, own, failed = time.perf_counter(), piece.whole, Tally(), Failures()
-    for start, stop in missing_ranges(storage, whole, fingerprint, output):
-        start, stop = max(start, piece.start), min(stop, piece.stop)
-        if start < stop:
-            table, decoded = decode(piece.cut(start, stop))
-            write_piece(storage, piece.cut(start, stop), table, fingerprint, output)
-            own, failed = own + decoded.tally, decoded.failures
-    if missing_ranges(storage, whole, fingerprint, output):
-        return ShardReport(piece.id, own, worker, time.perf_counter() - started, piece=True, failures=failed)
-    first = join_pieces(storage, whole, fingerprint, output)
-    counts = tally(read_part(storage, whole, output), output.column_prefix)
-    seconds = time.perf_counter() - started
-    return ShardReport(piece.id, counts, worker, seconds, skipped=not first, own=own, failures=failed)
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where pieces are kept, and for whom."""
+
+    storage: Storage
+    fingerprint: str  # the job's digest
+    output: OutputConfig
+    worker: str
+
+    def run(self, piece: Shard, decode: Callable[[Shard], Decoded]) -> ShardReport:
+        """piece: of `Shard.cut`. Decodes what no piece has yet, and joins if nothing is missing then."""
+        started, own, failed, stop = time.perf_counter(), Tally(), Failures(), piece.stop
+        for start, end in missing_ranges(self.storage, piece.whole, self.fingerprint, self.output):
+            start, end = max(start, piece.start), min(end, piece.stop)
+            if start < end:
+                decoded = decode(piece.cut(start, end))
+                self._keep(piece, start, decoded)
+                own, failed = own + decoded.tally, decoded.failures
+                if decoded.rows < end - start:  # the rest was given away
+                    stop = start + decoded.rows
+                    break
+        return self._joined(piece, stop, own, failed, started)
+
+    def keep_rest(self, shard: Shard, decoded: Decoded, started: float) -> ShardReport:
+        """Of a shard whose last rows were given away."""
+        self._keep(shard, shard.start, decoded)
+        return self._joined(shard, shard.start + decoded.rows, decoded.tally, decoded.failures, started)
+
+    def _keep(self, shard: Shard, start: int, decoded: Decoded) -> None:
+        if decoded.rows:
+            piece = shard.cut(start, start + decoded.rows)
+            write_piece(self.storage, piece, decoded.table, self.fingerprint, self.output)
+
+    def _joined(self, shard: Shard, stop: int, own: Tally, failed: Failures, started: float) -> ShardReport:
+        whole = shard.whole
+        if missing_ranges(self.storage, whole, self.fingerprint, self.output):
+            seconds = time.perf_counter() - started
+            return ShardReport(shard.id, own, self.worker, seconds, piece=True, failures=failed, stop=stop)
+        first = join_pieces(self.storage, whole, self.fingerprint, self.output)
+        counts = tally(read_part(self.storage, whole, self.output), self.output.column_prefix)
+        seconds = time.perf_counter() - started
+        return ShardReport(shard.id, counts, self.worker, seconds, skipped=not first, own=own, failures=failed)

@@ -15,7 +15,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from cluster.reports import WorkerProgress
 from cluster.shard import Shard
-from cluster.work.happenings import Finished, Loaded, Lost, WorkerDied
+from cluster.work.happenings import Finished, Loaded, Lost, Shed, WorkerDied
 from cluster.work.queue import MOST_HELD
 from cluster.work.runner import Task
 from cluster.work.worker import EngineFactory, GenerationWorker
@@ -28,6 +28,7 @@ class RayPool:
         self.actors: dict[str, Any] = {}  # Ray gives their methods a `remote` that no type checker sees
         # a call -> worker, and its shard; None for load()
         self.pending: dict[ObjectRef[Any], tuple[str, Shard | None]] = {}
+        self.shedding: dict[ObjectRef[Any], tuple[str, Shard]] = {}  # calls of shed()
         self.asked: dict[ObjectRef[WorkerProgress], str] = {}  # calls of progress()
         self.seen: dict[str, WorkerProgress] = {}  # the latest answers
         self.numbers = itertools.count(1)
@@ -46,17 +47,23 @@ class RayPool:
     def give(self, worker: str, shard: Shard) -> None:
         self.pending[self.actors[worker].run.remote(shard)] = (worker, shard)
 
-    def wait(self, seconds: float) -> Loaded | Finished | Lost | None:
+    def shed(self, worker: str, shard: Shard, share: float, least: int) -> None:
+        self.shedding[self.actors[worker].shed.remote(shard, share, least)] = (worker, shard)
+
+    def wait(self, seconds: float) -> Loaded | Finished | Lost | Shed | None:
         if not self.pending:
             time.sleep(seconds)
             return None
-        done, _ = ray.wait(list(self.pending), timeout=seconds)
+        done, _ = ray.wait([*self.shedding, *self.pending], timeout=seconds)
+        if done and done[0] in self.shedding:
+            return self._answer(done[0])
         return self._outcome(done[0]) if done else None
 
     def drop(self, worker: str) -> None:
         actor = self.actors.pop(worker)
         ray.kill(actor)
         self.pending = {call: owner for call, owner in self.pending.items() if owner[0] != worker}
+        self.shedding = {call: owner for call, owner in self.shedding.items() if owner[0] != worker}
         self.asked = {call: owner for call, owner in self.asked.items() if owner != worker}
         self.seen.pop(worker, None)
 
@@ -87,6 +94,13 @@ class RayPool:
     def close(self) -> None:
         for worker in list(self.actors):
             self.drop(worker)
+
+    def _answer(self, call: ObjectRef[Any]) -> Shed:
+        worker, shard = self.shedding.pop(call)
+        try:
+            return Shed(worker, shard, ray.get(call))
+        except RayError:  # its death is told by its shards
+            return Shed(worker, shard, None)
 
     def _outcome(self, call: ObjectRef[Any]) -> Loaded | Finished | Lost:
         worker, shard = self.pending.pop(call)

@@ -33,7 +33,8 @@ class ShardQueue:
         self.free: deque[deque[Shard]] = deque()
         self.lanes: dict[str, deque[Shard]] = {}  # worker -> what is left of its lane
         self.suspects = Suspects()
-        self.held: dict[str, dict[str, Shard]] = {}  # worker -> key of a shard or piece -> it
+        # worker -> key of a shard or piece as it was given -> what of it is not given away since
+        self.held: dict[str, dict[str, Shard]] = {}
         self.blamed: dict[str, tuple[str, ...]] = {}  # key -> workers that died with it in hand
         self.open: set[str] = set()  # ids of shards that are neither finished nor given up
         self.split: dict[str, set[str]] = {}  # id of an open shard -> keys of its pieces that are not done
@@ -79,9 +80,30 @@ class ShardQueue:
             self.held.setdefault(worker, {})[shard.key] = shard
         return shard
 
+    def to_shed(self) -> dict[str, list[Shard]]:
+        """What busy workers hold and may give rows of away; empty while anything else is free."""
+        if self.free or any(self.lanes.values()) or self.suspects.wait():
+            return {}
+        return {
+            worker: [shard for shard in held.values() if shard.retry is None and not self.suspects.suspected(shard)]
+            for worker, held in self.held.items()
+        }
+
+    def shed(self, worker: str, shard: Shard, pieces: Sequence[Shard]) -> None:
+        """The worker keeps the rows before these pieces, which are free from now on. shard: what it held before."""
+        held = self.held.get(worker, {})
+        given = next((key for key, each in held.items() if each.key == shard.key), None)
+        if given is None or shard.id not in self.open:  # it has ended meanwhile
+            return
+        held[given] = shard.cut(shard.start, pieces[0].start)
+        left = self.split.setdefault(shard.id, set())
+        left.discard(shard.key)
+        left.update(piece.key for piece in [held[given], *pieces])
+        self.free.extend(deque([piece]) for piece in pieces)
+
     def finish(self, worker: str, shard: Shard, stands: bool = True) -> None:
         """stands: the shard's part is there; else only this piece of it is."""
-        self.held[worker].pop(shard.key)
+        shard = self.held[worker].pop(shard.key)
         if stands:
             self._close(shard.id)
         elif (left := self.split.get(shard.id)) is not None:

@@ -19,7 +19,8 @@ from cluster.reports import ShardReport, WorkerProgress
 from cluster.schema import output_schema
 from cluster.shard import Shard
 from cluster.work.engine_thread import Decoder, EngineThread
-from cluster.work.piecework import Decoded, run_piece
+from cluster.work.in_hand import InHand
+from cluster.work.piecework import Decoded, Desk
 from cluster.work.probe import Probe
 from cluster.writing.output import build_output, failed_places, mend_output
 from cluster.writing.parts import find_part, part_name, read_part, replace_part, write_part
@@ -61,6 +62,7 @@ class ShardRunner:
         self.schema = output_schema(task.schema, config.output, config.record is not None)
         self.reader, self.reading = RowReader(task.schema), threading.Lock()
         self.thread = EngineThread(engine)
+        self.in_hand = InHand(self.thread)
 
     def run(self, shard: Shard) -> ShardReport:
         """Safe to repeat: a shard whose part stands is skipped, and the first complete part wins."""
@@ -69,9 +71,13 @@ class ShardRunner:
             standing = read_part(self.storage, shard.whole, output)
             return ShardReport(shard.id, tally(standing, output.column_prefix), self.worker, skipped=True)
         decode = self.decode if shard.retry is None else self.decode_again
+        desk = Desk(self.storage, print_of, output, self.worker)
         if shard.piece_of is not None:
-            return run_piece(shard, decode, self.storage, print_of, output, self.worker)
-        part, decoded = decode(shard)
+            return desk.run(shard, decode)
+        decoded = decode(shard)
+        if decoded.rows < shard.rows:
+            return desk.keep_rest(shard, decoded, started)
+        part = decoded.table
         try:
             first = (
                 write_part(self.storage, shard, part, print_of, output)
@@ -91,28 +97,28 @@ class ShardRunner:
             failures=decoded.failures,
         )  # fmt: skip
 
-    def decode(self, shard: Shard) -> tuple[pa.Table, Decoded]:
-        """The rows of a shard or piece as a part holds them, and their counts."""
+    def decode(self, shard: Shard) -> Decoded:
+        """The rows of a shard or piece, without those that are given away meanwhile."""
         block = self._read(shard)
-        prompts = list(self.prompts.build(shard, block))
-        answers = self.thread.decode([request for prompt in prompts for request in prompt.requests])
+        prompts, answers = self.in_hand.decode(shard, list(self.prompts.build(shard, block)))
         samples, output = self.task.config.decode.n, self.task.config.output
-        table = build_output(block.table, prompts, answers, self.schema, samples, self.worker)
-        return table, Decoded.of(table, output.column_prefix)
+        rows = block.table if len(prompts) == shard.rows else block.table.slice(0, len(prompts))
+        table = build_output(rows, prompts, answers, self.schema, samples, self.worker)
+        return Decoded.of(table, len(prompts), output.column_prefix)
 
-    def decode_again(self, shard: Shard) -> tuple[pa.Table, Decoded]:
+    def decode_again(self, shard: Shard) -> Decoded:
         """As `decode`, from the part that stands, where only the rows with an error are decoded and counted."""
         samples, output = self.task.config.decode.n, self.task.config.output
         begin = (shard.start - shard.whole.start) * samples
         standing = read_part(self.storage, shard.whole, output).slice(begin, shard.rows * samples)
         places = failed_places(standing, output.column_prefix)
         if not places:
-            return standing, Decoded()
+            return Decoded(standing, shard.rows)
         prompts = list(self.prompts.build(shard, self._read(shard)))
         requests = [prompts[at // samples].requests[at % samples] for at in places if prompts[at // samples].requests]
         answers = self.thread.decode(requests)
         table = mend_output(standing, places, prompts, answers, samples, self.worker, output.column_prefix)
-        return table, Decoded.of(table, output.column_prefix, places)
+        return Decoded.of(table, shard.rows, output.column_prefix, places)
 
     def _read(self, shard: Shard) -> RowBlock:
         with self.reading:
@@ -130,6 +136,10 @@ class ShardRunner:
         return WorkerProgress(
             now.completed, now.forwards, now.answer_tokens, now.live_slots, now.waiting, open_rows, open_tokens
         )
+
+    def shed(self, shard: Shard, share: float, least: int) -> int | None:
+        """Give rows away that are not begun; see `InHand.shed`."""
+        return self.in_hand.shed(shard, share, least)
 
     def close(self) -> None:
         self.thread.close()

@@ -74,6 +74,9 @@ class Suspects:
             return self.whole.popleft()
         return self.pieces.pop(0) if self.pieces else None
 
+    def wait(self) -> bool:
+        return bool(self.whole or self.pieces)
+
     def suspected(self, shard: Shard) -> bool:
         return shard.key in self.keys
 

@@ -223,6 +223,22 @@ def slow_engine(config: JobConfig) -> FakeEngine:
     return FakeEngine(TextCodec.load(config.model.path), config.engine.width, config.engine.slots, step_seconds=0.05)
 
 
+def sociable_engine(config: JobConfig) -> FakeEngine:
+    """Answers nothing before a second worker of the job has loaded."""
+    engine, loaded = slow_engine(config), Path(config.output.path) / "_run" / "loaded"
+    loaded.mkdir(parents=True, exist_ok=True)
+    (loaded / str(os.getpid())).touch()
+    answer = engine.answer
+
+    def wait(request: Request) -> Completion:
+        while len(list(loaded.iterdir())) < 2:
+            time.sleep(0.05)
+        return answer(request)
+
+    engine.answer = wait  # type: ignore[method-assign]
+    return engine
+
+
 def mended_engine(config: JobConfig) -> FakeEngine:
     return FakeEngine(TextCodec.load(config.model.path), config.engine.width, config.engine.slots, mended=True)
 

@@ -6,8 +6,10 @@ import pytest
 
 from cluster.config import ClusterConfig
 from cluster.errors import UnreadableInput, UnwritableOutput
+from cluster.reports import Failures, ShardReport, Tally
 from cluster.work.driver import Driver, NoWorkers
 from cluster.work.happenings import Finished, Loaded, Lost, Warned
+from cluster.work.health import Health
 from cluster.work.queue import ShardQueue
 from cluster.work.suspects import GuiltyShards
 from dllm_core.errors import ConfigError
@@ -103,6 +105,13 @@ def test_a_search_in_many_shards_is_no_broken_system():
     assert len(pool.convicted) == 20
 
 
+def test_eight_neighbours_that_kill_are_no_broken_system():
+    shards = make_shards(2, rows=16)
+    pool = FakePool(deadly_rows=kill(shards, *range(8)))
+    drive(pool, shards, workers=1)
+    assert len(pool.convicted) == 8
+
+
 def test_a_row_that_kills_whoever_reads_it_is_given_up_when_everything_else_is_done():
     shards = make_shards(12)
     pool = FakePool(unreadable=kill(shards, 55))
@@ -118,6 +127,13 @@ def test_a_shard_whose_every_row_kills_ends_the_job_within_bounds():
         drive(pool, shards, workers=1)
     assert len(pool.dropped) <= 2 + 1 + 10 + 1 + 2 * 9
     assert {name for _, name in pool.decoded} == {shard.id for shard in shards[1:]}
+
+
+def test_error_rows_that_are_written_are_no_success_of_a_system_in_which_every_row_kills():
+    shards = make_shards(8, rows=2)
+    pool = FakePool(deadly={shard.id for shard in shards})
+    with pytest.raises(NoWorkers, match="workers in a row died before any finished a shard"):
+        drive(pool, shards, workers=1, rows_ahead=4)
 
 
 def test_what_an_earlier_run_has_of_a_split_shard_is_not_decoded_again():
@@ -164,6 +180,13 @@ def test_a_worker_whose_rows_all_fail_is_replaced_and_what_it_held_is_done_witho
     assert len(lost.shards) >= 1
     assert sum(worker == "w2" for worker, _ in pool.decoded) == 2
     assert pool.started == 4
+
+
+def test_rows_that_fail_count_from_the_last_sound_one():
+    health = Health(recycle_after=20)
+    reports = [Failures({"NaN": 12}, 12), Failures({"NaN": 12}, 12, sound=True), Failures({"NaN": 7}, 7)]
+    assert [health.judge("w", ShardReport("s", Tally(12), failures=each)) for each in reports] == [None] * 3
+    assert "last 20 rows" in str(health.judge("w", ShardReport("s", Tally(1), failures=Failures({"NaN": 1}, 1))))
 
 
 def test_a_replacement_that_fails_from_its_first_row_is_kept():

@@ -113,6 +113,15 @@ def test_a_late_whole_part_ends_the_search():
     assert queue.tell()[-1][0] == "halved"
 
 
+def test_pieces_that_wait_are_forgotten_when_the_part_stands():
+    (shard,) = make_shards(1)
+    queue = ShardQueue([shard], rows_ahead=10)
+    lost_alone(queue, 3)
+    queue.finish("u", queue.next_for("u"))
+    assert not queue.remain()
+    assert queue.next_for("v") is None
+
+
 def test_whole_suspects_come_before_halves_and_halves_shard_by_shard():
     shards = make_shards(3)
     queue = ShardQueue(shards, rows_ahead=30)

@@ -79,6 +79,11 @@ class ClusterConfig(Config):
     split_tail: bool = Field(
         default=True, description="when no shard is left for an idle worker, give it rows that a busy one has not begun"
     )
+    speculate: bool = Field(
+        default=False,
+        description="when an idle worker can be given nothing else, let it decode what another has held longest, too; "
+        "the first to finish wins. For clusters with slow nodes",
+    )
     tail_rows: int = Field(
         default=8, ge=1, description="rows of the smallest piece that is given away so; each is a file and a call"
     )

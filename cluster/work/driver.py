@@ -99,10 +99,19 @@ class Driver:
         return sum(not self.queue.holds(worker) for worker in self.ready)
 
     def _split_tail(self) -> None:
-        if not self.config.split_tail or not (idle := self._idle()):
+        idle, held = self._idle(), self.queue.to_shed()
+        if not idle or not held:
             return
-        if (asked := self.tail.next_to_ask(self.queue.to_shed())) is not None:
+        asked = self.tail.next_to_ask(held) if self.config.split_tail else None
+        if asked is not None:
             self.pool.shed(*asked, idle / (idle + 1), self.config.tail_rows)
+        elif self.config.speculate and not self.tail.asked:
+            self._copy_slowest()
+
+    def _copy_slowest(self) -> None:
+        for worker in sorted(self.ready):
+            if not self.queue.holds(worker) and (shard := self.queue.copy_for(worker)) is not None:
+                self.pool.give(worker, shard)
 
     def _give_away(self, worker: str, shard: Shard, stop: int | None) -> None:
         """stop: the worker keeps the rows before this one."""
@@ -120,8 +129,10 @@ class Driver:
                 self.tail.answered(worker, shard, stop)
                 self._give_away(worker, shard, stop)
             case Finished(worker, shard, report):
-                if (held := self.queue.held[worker].get(shard.key)) is not None:  # where the answer is still to come
-                    self._give_away(worker, held, report.stop)
+                if (held := self.queue.held.get(worker, {}).get(shard.key)) is not None:
+                    self._give_away(worker, held, report.stop)  # where the answer to that is still to come
+                    for other, same in self.queue.drop_copies(worker, held):
+                        self.pool.shed(other, same, 1.0, 0)
                 self.queue.finish(worker, shard, stands=not report.piece)
                 if not shard.verdict:  # to write an error row proves nothing
                     self.fruitless = 0

@@ -9,6 +9,7 @@ and then has a worker to itself. If that one dies too, the shard is halved until
 `suspects.py`); the shard is done when its pieces have become its part.
 """
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -35,6 +36,9 @@ class ShardQueue:
         self.suspects = Suspects()
         # worker -> key of a shard or piece as it was given -> what of it is not given away since
         self.held: dict[str, dict[str, Shard]] = {}
+        self.since: dict[str, int] = {}  # key as it was given -> its place in the order of giving
+        self.turns = itertools.count()
+        self.copied: set[str] = set()  # keys of what two workers hold; never copied again
         self.blamed: dict[str, tuple[str, ...]] = {}  # key -> workers that died with it in hand
         self.open: set[str] = set()  # ids of shards that are neither finished nor given up
         self.split: dict[str, set[str]] = {}  # id of an open shard -> keys of its pieces that are not done
@@ -77,7 +81,7 @@ class ShardQueue:
         if shard is None and not held:
             shard = self.suspects.take()
         if shard is not None:
-            self.held.setdefault(worker, {})[shard.key] = shard
+            self._hold(worker, shard)
         return shard
 
     def to_shed(self) -> dict[str, list[Shard]]:
@@ -85,9 +89,11 @@ class ShardQueue:
         if self.free or any(self.lanes.values()) or self.suspects.wait():
             return {}
         return {
-            worker: [shard for shard in held.values() if shard.retry is None and not self.suspects.suspected(shard)]
-            for worker, held in self.held.items()
+            worker: [shard for shard in held.values() if self._divisible(shard)] for worker, held in self.held.items()
         }
+
+    def _divisible(self, shard: Shard) -> bool:
+        return shard.retry is None and shard.key not in self.copied and not self.suspects.suspected(shard)
 
     def shed(self, worker: str, shard: Shard, pieces: Sequence[Shard]) -> None:
         """The worker keeps the rows before these pieces, which are free from now on. shard: what it held before."""
@@ -101,13 +107,37 @@ class ShardQueue:
         left.update(piece.key for piece in [held[given], *pieces])
         self.free.extend(deque([piece]) for piece in pieces)
 
+    def copy_for(self, worker: str) -> Shard | None:
+        """For a worker that is idle: what another has held longest, for both to decode from now on."""
+        held = [(self.since[key], shard) for given in self.held.values() for key, shard in given.items()]
+        for _, shard in sorted(held, key=lambda each: each[0]):
+            if shard.id in self.open and shard.key not in self.copied and not self.suspects.suspected(shard):
+                self.copied.add(shard.key)
+                self._hold(worker, shard)
+                return shard
+        return None
+
+    def drop_copies(self, worker: str, shard: Shard) -> list[tuple[str, Shard]]:
+        """This worker is done with it: whoever else holds the same need not go on, and is as good as rid of it."""
+        losers = [
+            (other, key, each)
+            for other, given in self.held.items()
+            for key, each in given.items()
+            if other != worker and each.key == shard.key and shard.key in self.copied
+        ]
+        for other, key, _ in losers:
+            del self.held[other][key]
+        return [(other, each) for other, _, each in losers]
+
     def finish(self, worker: str, shard: Shard, stands: bool = True) -> None:
         """stands: the shard's part is there; else only this piece of it is."""
-        shard = self.held[worker].pop(shard.key)
+        given = self.held.get(worker, {}).pop(shard.key, None)
         if stands:
             self._close(shard.id)
+        elif given is None:
+            return  # the slower of two
         elif (left := self.split.get(shard.id)) is not None:
-            left.discard(shard.key)
+            left.discard(given.key)
             if not left and any(guilt.shard.id == shard.id for guilt in self.guilty):
                 self._close(shard.id)
             elif not left:  # all pieces are there, and no worker has seen them together: one more look
@@ -144,11 +174,17 @@ class ShardQueue:
         news, self.news = self.news, []
         return news
 
+    def _hold(self, worker: str, shard: Shard) -> None:
+        self.held.setdefault(worker, {})[shard.key] = shard
+        self.since[shard.key] = next(self.turns)
+
     def _taken_from(self, worker: str) -> tuple[Shard, ...]:
         """What it held and is still to be done; its lane is free again."""
         if lane := self.lanes.pop(worker, None):
             self.free.appendleft(lane)
-        return tuple(shard for shard in self.held.pop(worker, {}).values() if shard.id in self.open)
+        held = self.held.pop(worker, {})
+        others = {each.key for given in self.held.values() for each in given.values()} & self.copied
+        return tuple(shard for shard in held.values() if shard.id in self.open and shard.key not in others)
 
     def _narrow(self, shard: Shard, blamed: tuple[str, ...], cause: str) -> None:
         """It was alone with the worker that died."""

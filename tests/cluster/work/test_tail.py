@@ -1,6 +1,7 @@
 """Rows that busy workers have not begun go to idle ones, once each, whatever happens in between."""
 
 import threading
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from cluster.work.happenings import Finished, Lost, Shed
 from cluster.work.queue import ShardQueue
 from cluster.work.tail import Tail
 from cluster.writing.parts import read_part
+from cluster.writing.pieces import unfinished
 from tests.cluster.work.test_runner import make_runner
 from tests.fakes_cluster import FakePool, make_shards
 
@@ -105,6 +107,51 @@ def test_suspects_and_lanes_that_are_free_keep_the_tail_away():
     assert queue.to_shed() == {"u": shards[:2], "v": shards[2:]}
 
 
+@pytest.mark.parametrize("split", [False, True])
+def test_what_a_stalled_worker_holds_is_decoded_by_another_too_and_the_first_wins(split):
+    shards = make_shards(4, rows=20)
+    pool = FakePool(speculates=True, stalled={"w1"})
+    drive(pool, shards, 2, speculate=True, split_tail=split, tail_rows=4)
+    assert {worker for worker, _ in pool.decoded} == {"w2"}
+    assert pool.dropped == []
+
+
+def test_without_the_switch_a_stalled_worker_is_waited_for():
+    pool = FakePool(stalled={"w1"})
+    run = Driver(pool, ShardQueue(make_shards(2), rows_ahead=8), ClusterConfig(workers=2), pool.clock).run()
+    for _, happening in zip(range(50), run, strict=False):
+        pool.stalled -= {"w1"} if pool.clock.now > 40 else set()
+        assert not isinstance(happening, Finished) or happening.worker == "w2" or pool.clock.now > 40
+    assert len(pool.decoded) == 2
+
+
+def test_of_two_that_hold_the_same_the_death_of_one_gives_it_to_nobody_else():
+    (shard,) = make_shards(1)
+    queue = ShardQueue([shard], rows_ahead=8)
+    assert queue.next_for("u") is shard
+    assert queue.copy_for("v") is shard
+    assert queue.copy_for("w") is None
+    assert queue.to_shed() == {"u": [], "v": []}
+    assert queue.lose("u", "gone") == ()
+    assert queue.next_for("w") is None
+    assert queue.lose("v", "gone") == (shard,)
+    assert queue.next_for("w") is shard
+
+
+def test_the_slower_of_two_is_told_and_what_it_reports_counts_for_nothing():
+    shards = make_shards(2)
+    queue = ShardQueue(shards, rows_ahead=20)
+    assert [queue.next_for("u"), queue.next_for("u")] == shards
+    assert queue.copy_for("v") is shards[0]  # held longest
+    assert queue.drop_copies("v", shards[0]) == [("u", shards[0])]
+    queue.finish("v", shards[0])
+    assert queue.holds("u") == shards[1:]
+    queue.finish("u", shards[0], stands=False)
+    assert queue.remain()
+    queue.finish("u", shards[1])
+    assert not queue.remain()
+
+
 @pytest.fixture
 def gated(tmp_path):
     """A worker that holds its only slot's row until the gate opens."""
@@ -144,3 +191,22 @@ def test_a_worker_gives_rows_away_that_have_not_begun_and_ends_with_the_rest(gat
     assert (last.piece, last.tally.rows) == (False, 20)
     texts = read_part(prospect.storage, shard, prospect.config.output)["generated_text"].to_pylist()
     assert texts == [f"number {i // 2}" for i in range(20)]
+
+
+def test_a_worker_that_is_told_to_drop_a_shard_it_has_not_begun_ends_it_at_once_and_writes_nothing(gated):
+    runner, prospect, gate, begun = gated
+    (shard,) = prospect.plan.shards
+    reports = []
+    first = threading.Thread(target=lambda: runner.run(shard.cut(0, 1)))
+    first.start()
+    begun.wait(30)
+    second = threading.Thread(target=lambda: reports.append(runner.run(shard.cut(1, 10))))
+    second.start()
+    while (stop := runner.shed(shard.cut(1, 10), 1.0, 0)) is None:
+        time.sleep(0.01)
+    second.join(30)
+    assert (stop, reports[0].piece, reports[0].stop, reports[0].decoded.rows) == (1, True, 1, 0)
+    gate.set()
+    first.join()
+    (left,) = unfinished(prospect.storage, [shard], prospect.digest, prospect.config.output).values()
+    assert left == [shard.cut(1, 10)]

@@ -101,6 +101,33 @@ class ClusterConfig(Config):
     max_deaths: int = Field(
         default=3, ge=1, description="workers that may die while loading, in a row, before the job stops"
     )
+    split_tail: bool = Field(
+        default=True, description="when no shard is left for an idle worker, give it rows that a busy one has not begun"
+    )
+    speculate: bool = Field(
+        default=False,
+        description="when an idle worker can be given nothing else, let it decode what another has held longest, too; "
+        "the first to finish wins. For clusters with slow nodes",
+    )
+    tail_rows: int = Field(
+        default=8, ge=1, description="rows of the smallest piece that is given away so; each is a file and a call"
+    )
+    max_error_rate: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="share of a run's rows with an error above which it stops, to be resumed; 1 never does. Also "
+        "--max-error-rate",
+    )
+    max_error_rate_after: int = Field(
+        default=100, ge=1, description="rows of a run before max_error_rate is looked at: a share of fewer says little"
+    )
+    recycle_after: int = Field(
+        default=32,
+        ge=1,
+        description="decoded rows that fail one after another in a worker (NaN) before it is replaced, once: 32 that "
+        "fail by themselves would be a chance of 1e-32 where one row in ten does",
+    )
     progress_interval: float = Field(
         default=30.0, gt=0, description="seconds between progress lines without a terminal"
     )

@@ -8,6 +8,8 @@ ConfigError               (dllm_core.errors)
   - UnreadableInput       an input file that was sound when the job was planned is damaged, changed or gone
 
 DriftlineError            (dllm_core.errors)
++ LeaseLost               another run has taken the output folder over
++ TooManyErrors           more rows have an error than cluster.max_error_rate allows
 + UnwritableOutput        the output folder takes no more: disk full, read-only, gone
 + StoreError              an object store did not do what we asked; no OSError and no ValueError, or readers would take
   |                       it for a fault of the bytes
@@ -46,6 +48,16 @@ class OutputTaken(PlanError):
         )
 
 
+class OutputBusy(PlanError):
+    def __init__(self, path: str, host: str, pid: object, age: float, stale: float) -> None:
+        self.host, self.pid, self.age = host, pid, age
+        super().__init__(
+            f"another run is at work in output.path {path}: host {host}, pid {pid}, last sign of life {age:.0f} s ago; "
+            f"wait until it ends, or end it; where it is dead the same command goes on {stale:.0f} s after its last "
+            "sign"
+        )
+
+
 class ForeignFile(PlanError):
     def __init__(self, path: str, reason: str) -> None:
         self.path, self.reason = path, reason
@@ -60,6 +72,23 @@ class UnreadableInput(PlanError):
         first_line = str(reason).partition("\n")[0]
         super().__init__(
             f"input file {path} cannot be read as it was planned: {first_line}; is it damaged, changed or gone?"
+        )
+
+
+class LeaseLost(DriftlineError):
+    def __init__(self, path: str, host: str, pid: object) -> None:
+        super().__init__(
+            f"another run has taken output.path {path} over: host {host}, pid {pid}; this one gave no sign of life for "
+            "too long, and stops; what it has finished is kept"
+        )
+
+
+class TooManyErrors(DriftlineError):
+    def __init__(self, errors: int, rows: int, limit: float, count: int, sentence: str) -> None:
+        super().__init__(
+            f"{errors:,} of the {rows:,} rows of this run have an error, more than cluster.max_error_rate {limit:g} "
+            f"allows; the commonest ({count:,} rows): {sentence}; what is finished is kept: the same command goes on, "
+            "and with --retry-errors it decodes the failed rows again"
         )
 
 

@@ -12,8 +12,10 @@ from typing import Any
 import yaml
 
 from cluster import fingerprint
+from cluster.error_rate import ErrorRate
 from cluster.errors import NOT_KEPT, PlanError
 from cluster.event_log import EventLog
+from cluster.lease import Lease
 from cluster.plan import load_plan, save_plan
 from cluster.progress import ProgressBoard
 from cluster.prospect import Prospect
@@ -37,6 +39,8 @@ from cluster.work.runner import Task
 from cluster.work.same_files import seen_files
 from cluster.work.worker import EngineFactory, load_engine
 from cluster.writing.parts import PartInfo, find_parts, read_part, write_empty_part
+from cluster.writing.pieces import clear_pieces, unfinished
+from cluster.writing.retries import retries
 from cluster.writing.tally import tally
 
 LOOK = 0.5  # seconds between looks at how far the workers are
@@ -50,14 +54,22 @@ class Job:
         prospect: Prospect,
         make_engine: EngineFactory = load_engine,
         check_stop: Callable[[], None] = lambda: None,
+        retry_errors: bool = False,
     ) -> None:
-        """check_stop: raises Stopped if somebody asked for it; called about once a second."""
+        """check_stop: raises Stopped if somebody asked for it; called about once a second. retry_errors: beside what is
+        missing, decode the rows that have an error again.
+        """
         self.prospect, self.make_engine, self.check_stop = prospect, make_engine, check_stop
         self.config, self.storage, self.plan = prospect.config, prospect.storage, prospect.plan
         self.log = EventLog(self.storage)
         self.done = self._find_done()
+        self.retries: dict[str, Shard] = {}  # those that have error rows, which this run decodes again
+        if retry_errors:
+            self.retries = retries(self.storage, [s for s in self.plan.shards if s.id in self.done], self.config.output)
+            self.done = {id: part for id, part in self.done.items() if id not in self.retries}
         self.reports: dict[str, ShardReport] = {}  # of this run
         self.stored: dict[str, ShardReport] = {}  # of earlier runs
+        self.decoded = Tally()  # by this run
         self.workers_lost = 0
         self.upkeep = Upkeep(self.config.cluster.gpus)
         self.spent_before = Spent()  # by earlier runs
@@ -78,15 +90,21 @@ class Job:
                 return Summary.load(self.storage)
             except PlanError as error:
                 damaged = error
+        fingerprint.save(self.storage, self.prospect.fingerprint)
+        with Lease(self.storage).held() as lease:
+            return self._work(connect, screen, lease, damaged)
+
+    def _work(self, connect: Callable[[], None], screen: Screen, lease: Lease, damaged: PlanError | None) -> Summary:
+        """What is left to do. damaged: why a finished job is not just reported on."""
         self._begin(screen)
         if damaged is not None:
             self._note(Warned("damaged", f"{damaged}: this run does so"), screen)
-        left = [shard for shard in self.plan.shards if shard.id not in self.done]
+        left = [self.retries.get(shard.id, shard) for shard in self.plan.shards if shard.id not in self.done]
         try:
             if left:
                 connect()
                 with planted(self.storage) as probe:
-                    self._decode(left, probe, screen)
+                    self._decode(left, probe, screen, lease)
             elif not self.plan.shards:
                 self._write_empty()
         except (Exception, Stopped) as cause:
@@ -118,7 +136,6 @@ class Job:
         return find_parts(self.storage, self.plan.shards, self.prospect.digest, self.config.output)
 
     def _begin(self, screen: Screen) -> None:
-        fingerprint.save(self.storage, self.prospect.fingerprint)
         if not save_plan(self.storage, self.plan) and load_plan(self.storage, self.prospect.listing.files) != self.plan:
             raise PlanError(
                 f"another run began in {self.storage.place} at the same moment with other shards; give the same "
@@ -127,7 +144,8 @@ class Job:
         self.spent_before = told_before(self.log.events())
         self.storage.remove(SUCCESS)  # a part of a finished job was deleted: until it is back nothing is finished
         self.storage.replace(CONFIG, yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False).encode())
-        self.log.add("run_started", {"shards": len(self.plan.shards), "done": len(self.done)})
+        facts = {"shards": len(self.plan.shards), "done": len(self.done), "with_errors": len(self.retries)}
+        self.log.add("run_started", facts)
         if self.done:
             screen.say(
                 f"{len(self.done)} of {counted(len(self.plan.shards), 'shard')} done already; going on with the rest"
@@ -136,29 +154,37 @@ class Job:
             self.stored = load_stats(self.storage)
         except PlanError as error:
             self._note(Warned("damaged", f"{error}: this run does so"), screen)
+        if self.retries:
+            rows = counted(sum(shard.retry.errors for shard in self.retries.values() if shard.retry), "row")
+            screen.say(f"{rows} with an error in {counted(len(self.retries), 'shard')} to be decoded again")
+            save_stats(self.storage, self.plan.shards, self._all_reports(read_parts=False))  # theirs will not hold
         if strays := self.prospect.listing.strays:
             self._note(
                 Warned("strays", f"left alone as no input: {counted(len(strays), 'file')}, {strays[0]} among them"),
                 screen,
             )
 
-    def _decode(self, left: list[Shard], probe: Probe, screen: Screen) -> None:
+    def _decode(self, left: list[Shard], probe: Probe, screen: Screen, lease: Lease) -> None:
         config, samples = self.config, self.config.decode.n
-        queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples)
+        begun = unfinished(self.storage, left, self.prospect.digest, config.output)
+        queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples, begun=begun)
         seen = tuple(seen_files(config, self.prospect.listing.files))
         pool = RayPool(Task(config, self.plan.schema, self.prospect.digest, probe, seen), self.make_engine)
         board = ProgressBoard(self.plan.rows * samples, *self._done_before(), config.cluster, screen)
         if lacks := pool.missing():
             self._note(Warned("cluster_too_small", lacks), screen)
         driver, meters = Driver(pool, queue, config.cluster), Meters(self.storage.place, config.engine.slots)
-        looked = 0.0
+        looked, rate = 0.0, ErrorRate(config.cluster)
         try:
             for happening in driver.run():
                 self.check_stop()
+                lease.check()
                 if happening is not None:
                     board.note(happening)
                     meters.note(happening)
                     self._keep(happening)
+                    if isinstance(happening, Finished):
+                        rate.note(happening.report)
                 elif time.monotonic() - looked >= LOOK:
                     looked, progress = time.monotonic(), pool.progress()
                     meters.look(board.rows_left, len(driver.ready), len(driver.loading), progress)
@@ -180,7 +206,9 @@ class Job:
         self.upkeep.note(happening)
         match happening:
             case Finished(_, shard, report):
-                self.reports[shard.id] = report
+                self.decoded += report.decoded
+                if not report.piece:
+                    self.reports[shard.id] = report
                 return  # shard_stats.parquet holds these
             case Loaded() if self.loaded is None:
                 self.loaded = time.monotonic()
@@ -215,7 +243,7 @@ class Job:
     def _end(self) -> Summary:
         reports = self._all_reports(read_parts=True)
         own = [report for report in self.reports.values() if not report.skipped]
-        mine, now = summed(own), time.monotonic()
+        mine, now = self.decoded, time.monotonic()
         run = RunFacts(
             shards=len(own),
             rows=mine.rows,
@@ -232,5 +260,6 @@ class Job:
         self.log.add("run_finished", told | self._own_spending())
         summary.save(self.storage)
         self.storage.clear_scratch()
+        clear_pieces(self.storage)
         self.storage.replace(SUCCESS, b"")
         return summary

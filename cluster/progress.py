@@ -3,6 +3,8 @@
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import add
 
 from cluster.config import ClusterConfig
 from cluster.reports import Tally, WorkerProgress
@@ -32,6 +34,7 @@ class ProgressBoard:
         """
         self.total, self.tally, self.uncounted = total, before, uncounted
         self.config, self.screen, self.clock = config, screen, clock
+        self.pieces: dict[str, Tally] = {}  # shard id -> of its pieces that were decoded in this run
         self.alive: set[str] = set()
         self.moved: dict[str, tuple[float, WorkerProgress]] = {}  # worker -> since when it has looked like this
         self.stalled: set[str] = set()
@@ -57,16 +60,21 @@ class ProgressBoard:
                 self.screen.say(
                     f"{worker} is lost ({one_line(cause)}); {counted(len(shards), 'shard')} to be done again"
                 )
-            case Finished(_, _, report):
-                self.tally = self.tally + report.tally
+            case Finished(_, shard, report):
+                if report.piece:
+                    self.pieces[shard.id] = self.pieces.get(shard.id, Tally()) + report.tally
+                else:  # with all its pieces
+                    self.pieces.pop(shard.id, None)
+                    self.tally = self.tally + report.tally
             case Warned(_, message):
                 self.screen.say(f"warning: {message}")
 
     def turn(self, progress: Mapping[str, WorkerProgress], busy: Mapping[str, str]) -> list[Warned]:
         """busy: worker -> what it holds, in words. Returns the warnings that are new."""
         now = self.clock()
-        rows = min(self.total, self.tally.rows + self.uncounted + sum(seen.open_rows for seen in progress.values()))
-        tokens = self.tally.answer_tokens + sum(seen.open_tokens for seen in progress.values())
+        done = reduce(add, self.pieces.values(), self.tally)
+        rows = min(self.total, done.rows + self.uncounted + sum(seen.open_rows for seen in progress.values()))
+        tokens = done.answer_tokens + sum(seen.open_tokens for seen in progress.values())
         if not self.alive:
             self.samples.clear()  # waiting for workers says nothing of their speed
         self.samples.append((now, rows, tokens))

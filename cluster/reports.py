@@ -54,14 +54,36 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class Failures:
+    """Of rows that were just decoded, in their order."""
+
+    sentences: Mapping[str, int] = field(default_factory=dict)  # the commonest errors -> rows
+    broken: int = 0  # rows up to the last one that all failed while they were decoded
+    sound: bool = False  # some row before these was decoded without an error
+
+
+@dataclass(frozen=True, slots=True)
 class ShardReport:
-    """One finished shard."""
+    """One finished shard, or a piece of one whose part does not stand yet."""
 
     shard: str  # id
-    tally: Tally
+    tally: Tally  # of the shard; of what was decoded just now where it is a piece
     worker: str = ""
     seconds: float = 0.0  # from taking the shard to its file being in place; 0 where the file was there already
     skipped: bool = False  # another run or worker wrote the file
+    piece: bool = False  # other pieces of the shard have no result yet
+    stop: int | None = (
+        None  # of a piece: one past the last row that it has; fewer than asked for if some were given away
+    )
+    own: Tally | None = None  # of what was decoded just now, where it is not the whole shard
+    failures: Failures = field(default_factory=Failures)  # of what was decoded just now
+
+    @property
+    def decoded(self) -> Tally:
+        """Rows that this very call brought into the result."""
+        if self.own is not None:
+            return self.own
+        return Tally() if self.skipped else self.tally
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,14 @@ ID_BYTES = 10  # a million shards share an id with a probability of 4e-13
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """The shard's part stands and has error rows; only these are decoded, and the part is replaced."""
+
+    version: str  # of the part, as its storage tells it
+    errors: int  # rows of the result
+
+
+@dataclass(frozen=True, slots=True)
 class Shard:
     id: str  # hash of the file's relative name, size and checksum and of the row range; the name of its result
     file: InputFile
@@ -20,10 +28,32 @@ class Shard:
     span: tuple[int, int]  # where they lie: row groups (Parquet), record batches (Arrow), bytes (JSONL, CSV)
     skip: int  # rows of the span before `start`
     number: int  # place in the plan, from 0
+    piece_of: tuple[int, int] | None = None  # rows of the shard that this is a piece of; None: it is whole
+    verdict: str = ""  # where set these rows are not decoded: they become error rows that say this
+    retry: Retry | None = None
 
     @property
     def rows(self) -> int:
         return self.stop - self.start
+
+    @property
+    def work(self) -> int:
+        """Rows to decode, at most."""
+        return self.rows if self.retry is None else min(self.rows, self.retry.errors)
+
+    @property
+    def key(self) -> str:
+        """Tells pieces of one shard apart."""
+        return f"{self.id}:{self.start}-{self.stop}"
+
+    @property
+    def whole(self) -> "Shard":
+        """The shard that this is a piece of."""
+        if self.piece_of is None:
+            return self
+        start, stop = self.piece_of
+        skip = self.skip - (self.start - start)
+        return replace(self, start=start, stop=stop, skip=skip, piece_of=None, verdict="")
 
     def cut(self, start: int, stop: int) -> "Shard":
         """A piece of this shard, rows [start, stop) of the file. It keeps the id: its result has no name in the
@@ -33,7 +63,8 @@ class Shard:
             raise ValueError(
                 f"rows {start}-{stop} are no piece of shard {self.id}, which has rows {self.start}-{self.stop}"
             )
-        return replace(self, start=start, stop=stop, skip=self.skip + start - self.start)
+        whole = self.piece_of or (self.start, self.stop)
+        return replace(self, start=start, stop=stop, skip=self.skip + start - self.start, piece_of=whole)
 
 
 def plan_shards(layouts: Sequence[FileLayout], shard_rows: int, limit: int = 0) -> list[Shard]:

@@ -1,7 +1,7 @@
 """The command line that entry points share: what is asked, the configuration, and errors as messages with an exit code.
 
 Exit codes: 0 every row has a result; 1 unexpected failure; 2 the configuration, the input or the plan is wrong;
-3 complete, but some rows have errors; 4 stopped.
+3 complete, but some rows have errors; 4 stopped, or too many rows have errors.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TextIO, TypeVar
 
 from cluster.config import JobConfig
-from cluster.errors import StoreRefused
+from cluster.errors import StoreRefused, TooManyErrors
 from cluster.stopping import Stopped
 from dllm_core.closed import Config
 from dllm_core.errors import ConfigError, DriftlineError
@@ -29,7 +29,9 @@ RETURNS = (
 SWITCHES = {
     "plan": "print what would happen; start and write nothing",
     "allow-errors": "exit with 0 although some rows have errors",
+    "retry-errors": "decode rows that have an error again, beside what is missing; all others stay as they are",
 }
+SHORT = {"--max-error-rate": "--cluster.max_error_rate"}  # flags that are short for a setting
 C = TypeVar("C", bound=Config)
 
 
@@ -38,12 +40,16 @@ class Asked:
     config: JobConfig
     plan: bool
     allow_errors: bool
+    retry_errors: bool
 
 
 def parse(words: Sequence[str], program: str, about: str, plan: bool = False) -> Asked:
     """plan: whether the program is about the plan alone."""
-    config, given = read(words, program, about, JobConfig, SWITCHES, RETURNS)
-    return Asked(config, plan or "plan" in given, "allow-errors" in given)
+    spelt = [
+        "".join([SHORT.get(name, name), equals, value]) for name, equals, value in (w.partition("=") for w in words)
+    ]
+    config, given = read(spelt, program, about, JobConfig, SWITCHES, RETURNS)
+    return Asked(config, plan or "plan" in given, "allow-errors" in given, "retry-errors" in given)
 
 
 def read(
@@ -85,7 +91,7 @@ def guarded(main: Callable[[Sequence[str]], int], words: Sequence[str]) -> int:
         return WRONG
     except DriftlineError as error:
         say(f"error: {error}", sys.stderr)
-        return FAILED
+        return STOPPED if isinstance(error, TooManyErrors) else FAILED
     except (Stopped, KeyboardInterrupt) as stop:
         say(f"stopped by {str(stop) or 'SIGINT'}; the same command goes on from here", sys.stderr)
         return STOPPED

@@ -1,9 +1,10 @@
 """Generate an answer for every row of a data set.
 
-    python jobs/generate.py --config job.yaml [--name value ...] [--plan] [--allow-errors]
+    python jobs/generate.py --config job.yaml [--name value ...] [--plan] [--allow-errors] [--retry-errors]
     ray job submit --working-dir . -- python jobs/generate.py --config job.yaml
 
-The same command again goes on where the last one was stopped, and does nothing where all is done.
+The same command again goes on where the last one was stopped, and does nothing where all is done. With --retry-errors
+it decodes rows that have an error again.
 """
 
 import os
@@ -48,7 +49,8 @@ def generate(asked: Asked, in_submitted_job: bool) -> int:
     if asked.plan:
         say(plan_text(forecast(prospect)))
         return OK
-    job, screen = Job(prospect, check_stop=switch.check), make_screen(config.cluster.progress_interval)
+    job = Job(prospect, check_stop=switch.check, retry_errors=asked.retry_errors)
+    screen = make_screen(config.cluster.progress_interval)
     try:
         workers = counted(config.cluster.workers.max, "worker")
         summary = job.run(lambda: start_ray(in_submitted_job, switch, workers), screen)

@@ -15,10 +15,10 @@ from cluster.config import JobConfig
 from cluster.job import Job
 from cluster.prospect import examine
 from cluster.reading.files import InputFile
-from cluster.reports import ShardReport, Tally, WorkerReport
+from cluster.reports import Failures, ShardReport, Tally, WorkerReport
 from cluster.screens import Facts, LineScreen
 from cluster.shard import Shard
-from cluster.work.happenings import Finished, Loaded, Lost, WorkerDied
+from cluster.work.happenings import Finished, Loaded, Lost, Shed, WorkerDied
 from cluster.work.queue import ShardQueue
 from cluster.work.session import connect
 from dllm_core.errors import ConfigError
@@ -48,7 +48,10 @@ class FakeClock:
 class FakePool:
     """Workers that finish one shard after another, and die where the test says so. Every wait takes a second."""
 
-    deadly: set[str] = field(default_factory=set)  # ids of shards that kill who decodes them
+    deadly: set[str] = field(default_factory=set)  # ids of shards whose every row kills who decodes it
+    deadly_rows: set[tuple[str, int]] = field(default_factory=set)  # shard id, row of its file
+    unreadable: set[tuple[str, int]] = field(default_factory=set)  # the same, killing who only reads it
+    sick: set[str] = field(default_factory=set)  # workers whose every row is NaN
     dies_after: dict[str, int] = field(default_factory=dict)  # worker -> shards it finishes before it dies
     load_causes: deque[BaseException | None] = field(default_factory=deque)  # one per worker up; None, none left: loads
     node_dies_at: dict[str, int] = field(
@@ -68,6 +71,14 @@ class FakePool:
     loading: deque[tuple[str, float]] = field(default_factory=deque)  # worker, when it will be up
     hands: dict[str, deque[Shard]] = field(default_factory=dict)
     turn: int = 0
+    alone: list[Shard] = field(default_factory=list)  # what was in hand, and nothing else, when it killed
+    speculates: bool = False  # two workers may decode the same
+    stalled: set[str] = field(default_factory=set)  # workers that never finish anything more
+    begun: int = 2  # rows of the shard that a worker decodes of which it can give none away
+    kept: dict[tuple[str, str], int] = field(default_factory=dict)  # worker, key as given -> the row it stops before
+    answers: deque[Shed] = field(default_factory=deque)
+    have: dict[str, set[int]] = field(default_factory=dict)  # shard id -> rows that pieces have
+    convicted: dict[tuple[str, int], str] = field(default_factory=dict)  # shard id, row -> the verdict
 
     def start(self) -> str:
         self.started += 1
@@ -80,8 +91,21 @@ class FakePool:
         self.hands[worker].append(shard)
         self.most_held[worker] = max(self.most_held.get(worker, 0), len(self.hands[worker]))
 
-    def wait(self, seconds: float) -> Loaded | Finished | Lost | None:
+    def shed(self, worker: str, shard: Shard, share: float, least: int) -> None:
+        place, given = next(
+            (place, each)
+            for place, each in enumerate(self.hands[worker])
+            if (each.id, each.start) == (shard.id, shard.start)
+        )
+        count = int((shard.rows - (self.begun if place == 0 else 0)) * share)
+        stop = shard.stop - count if count >= least else shard.stop
+        self.kept[worker, given.key] = stop
+        self.answers.append(Shed(worker, shard, stop))
+
+    def wait(self, seconds: float) -> Loaded | Finished | Lost | Shed | None:
         self.clock.now += 1.0
+        if self.answers:
+            return self.answers.popleft()
         if (up := next((each for each in self.loading if each[1] < self.clock.now), None)) is not None:
             self.loading.remove(up)
             worker, _ = up
@@ -90,7 +114,7 @@ class FakePool:
                 return Lost(worker, cause)
             self.hands[worker] = deque()
             return Loaded(worker, WorkerReport(worker, 1, 100, 0.0))
-        busy = [worker for worker, held in self.hands.items() if held]
+        busy = [worker for worker, held in self.hands.items() if held and worker not in self.stalled]
         if not busy:
             return None
         self.turn += 1
@@ -102,14 +126,35 @@ class FakePool:
             return Lost(worker, WorkerDied("The actor died because its node has died."))
         if shard.id in self.raises:
             return Lost(worker, self.raises[shard.id])
-        if shard.id in self.deadly or finished == self.dies_after.get(worker):
+        if self.kills(shard) or finished == self.dies_after.get(worker):
+            self.alone += [shard] if len(self.hands[worker]) == 1 else []
             return Lost(worker, RuntimeError(f"killed at {shard.id}"))
         self.hands[worker].popleft()
         self.decoded.append((worker, shard.id))
-        return Finished(worker, shard, ShardReport(shard.id, Tally(rows=shard.rows), worker))
+        if shard.verdict:
+            self.convicted[shard.id, shard.start] = shard.verdict
+        have = self.have.setdefault(shard.id, set())
+        rows = range(shard.start, self.kept.get((worker, shard.key), shard.stop))
+        assert self.speculates or have.isdisjoint(rows), "decoded twice"
+        stop = self.kept.pop((worker, shard.key), shard.stop)
+        have |= set(range(shard.start, stop))
+        piece = len(have) < shard.whole.rows
+        failed = Failures({"it is NaN": shard.rows}, shard.rows) if worker in self.sick else Failures(sound=True)
+        counts = Tally(shard.rows, shard.rows if worker in self.sick else 0)
+        return Finished(
+            worker,
+            shard,
+            ShardReport(shard.id, counts, worker, piece=piece, failures=failed, stop=stop if piece else None),
+        )
+
+    def kills(self, shard: Shard) -> bool:
+        rows = {(shard.id, row) for row in range(shard.start, shard.stop)}
+        decoded = not shard.verdict and (shard.id in self.deadly or not rows.isdisjoint(self.deadly_rows))
+        return decoded or not rows.isdisjoint(self.unreadable)
 
     def drop(self, worker: str) -> None:
         self.hands.pop(worker, None)
+        self.answers = deque(each for each in self.answers if each.worker != worker)
         self.dropped.append(worker)
 
     def missing(self) -> str:
@@ -123,11 +168,16 @@ class FakeEngine:
     """Answers a prompt with its own first tokens, up to `slots` requests side by side.
 
     A prompt whose text holds one of these words does what it says, so that tests steer it by their data:
-    RAISE raises in the engine, KILL ends the process, and ONCE:<path> ends it unless the file is there already.
+    NAN fails, RAISE raises in the engine, KILL ends the process, and ONCE:<path> ends it unless the file is there
+    already. A mended engine does none of it.
     """
 
-    def __init__(self, codec: TextCodec, width: int = 512, slots: int = 4, step_seconds: float = 0.0) -> None:
+    def __init__(
+        self, codec: TextCodec, width: int = 512, slots: int = 4, step_seconds: float = 0.0, mended: bool = False
+    ) -> None:
         self.codec, self.width, self.slots, self.step_seconds = codec, width, slots, step_seconds
+        self.mended = mended
+        self.answered: list[str] = []  # ids of requests
         self.counts = EngineProgress()
 
     def decode(self, source: Callable[[], Request | None]) -> Iterator[Completion]:
@@ -151,7 +201,10 @@ class FakeEngine:
             yield done
 
     def answer(self, request: Request) -> Completion:
-        text = self.codec.decode(request.prompt)
+        self.answered.append(request.id)
+        text = "" if self.mended else self.codec.decode(request.prompt)
+        if "NAN" in text:
+            return Completion(request.id, [], "", "error", "its logits are NaN", forwards=1, rows_computed=10)
         if "RAISE" in text:
             raise RuntimeError("the engine met RAISE")
         if "KILL" in text:
@@ -182,6 +235,26 @@ def echo_engine(config: JobConfig, watch: object = None) -> FakeEngine:
 
 def slow_engine(config: JobConfig, watch: object = None) -> FakeEngine:
     return FakeEngine(TextCodec.load(config.model.path), config.engine.width, config.engine.slots, step_seconds=0.05)
+
+
+def sociable_engine(config: JobConfig, watch: object = None) -> FakeEngine:
+    """Answers nothing before a second worker of the job has loaded."""
+    engine, loaded = slow_engine(config), Path(config.output.path) / "_run" / "loaded"
+    loaded.mkdir(parents=True, exist_ok=True)
+    (loaded / str(os.getpid())).touch()
+    answer = engine.answer
+
+    def wait(request: Request) -> Completion:
+        while len(list(loaded.iterdir())) < 2:
+            time.sleep(0.05)
+        return answer(request)
+
+    engine.answer = wait  # type: ignore[method-assign]
+    return engine
+
+
+def mended_engine(config: JobConfig, watch: object = None) -> FakeEngine:
+    return FakeEngine(TextCodec.load(config.model.path), config.engine.width, config.engine.slots, mended=True)
 
 
 def deadly_load(config: JobConfig, watch: object = None) -> FakeEngine:

@@ -104,6 +104,8 @@ class PromptBuilder:
             own = RowValues(values, self.input.overrides, self.decode)
             base = own.seed()
             seeds = tuple(mix_seed(base, file, number, sample) for sample in range(self.decode.n))
+            if shard.verdict:
+                raise RequestError(shard.verdict)
             settings = own.settings()
             self._refuse_bad_text(cells)
             tokens, known = self._tokens(values), self._known(values)

@@ -11,12 +11,15 @@ from typing import Protocol
 from cluster.config import ClusterConfig
 from cluster.errors import NOT_KEPT
 from cluster.shard import Shard
-from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, WorkerDied, one_line
-from cluster.work.queue import GuiltyShards, ShardQueue
+from cluster.work.happenings import Finished, Happening, Loaded, Lost, Shed, Warned, WorkerDied, one_line
+from cluster.work.health import Health, WorkerBroken
+from cluster.work.queue import ShardQueue
+from cluster.work.suspects import GuiltyShards
+from cluster.work.tail import Tail
 from dllm_core.errors import ConfigError, DriftlineError
 
 TURN = 1.0  # seconds the driver waits for news before it looks at the clock again
-FRUITLESS = 5  # deaths per place, in a row and without a shard finished, that no two or three bad shards explain
+FRUITLESS = 5  # deaths per place, in a row and without a shard or piece finished, that few bad rows do not explain
 
 
 class NoWorkers(DriftlineError):
@@ -30,7 +33,11 @@ class WorkerPool(Protocol):
 
     def give(self, worker: str, shard: Shard) -> None: ...
 
-    def wait(self, seconds: float) -> Loaded | Finished | Lost | None:
+    def shed(self, worker: str, shard: Shard, share: float, least: int) -> None:
+        """Ask for rows of a shard in its hands back that it has not begun; `wait` tells which."""
+        ...
+
+    def wait(self, seconds: float) -> Loaded | Finished | Lost | Shed | None:
         """The next thing to happen, in order of completion; None if nothing does for that long."""
         ...
 
@@ -59,6 +66,8 @@ class Driver:
         self.deaths = 0  # in a row, while loading
         self.last_death = ""  # of a worker that loaded, in words
         self.fruitless = 0  # deaths in a row of loaded workers, with no shard finished by anybody in between
+        self.tail = Tail(config.tail_rows)
+        self.health = Health(config.recycle_after)
         self.begun = False  # as many workers as the configuration demands were ready at once
         self.last_ready = clock()  # when there were last enough loaded workers
 
@@ -68,6 +77,7 @@ class Driver:
             self._fill_places()
             self._feed()
             self._call_off()
+            self._split_tail()
             if (happening := self.pool.wait(TURN)) is not None:
                 yield from self._note(happening)
             yield from self._watch_the_clock()
@@ -80,7 +90,9 @@ class Driver:
         while len(self.ready) + len(self.loading) < min(self.places, len(self.queue)):
             if len(self.loading) >= self.queue.unheld():
                 break
-            self.loading[self.pool.start()] = self.clock()
+            worker = self.pool.start()
+            self.loading[worker] = self.clock()
+            self.health.started(worker)
 
     def _call_off(self) -> None:
         """Workers that still wait for a node, once there is no shard left for them."""
@@ -101,27 +113,62 @@ class Driver:
                     still.append(worker)
             hungry = still
 
-    def _note(self, happening: Loaded | Finished | Lost) -> Iterator[Happening]:
+    def _idle(self) -> int:
+        return sum(not self.queue.holds(worker) for worker in self.ready)
+
+    def _split_tail(self) -> None:
+        idle, held = self._idle(), self.queue.to_shed()
+        if not idle or not held:
+            return
+        asked = self.tail.next_to_ask(held) if self.config.split_tail else None
+        if asked is not None:
+            self.pool.shed(*asked, idle / (idle + 1), self.config.tail_rows)
+        elif self.config.speculate and not self.tail.asked:
+            self._copy_slowest()
+
+    def _copy_slowest(self) -> None:
+        for worker in sorted(self.ready):
+            if not self.queue.holds(worker) and (shard := self.queue.copy_for(worker)) is not None:
+                self.pool.give(worker, shard)
+
+    def _give_away(self, worker: str, shard: Shard, stop: int | None) -> None:
+        """stop: the worker keeps the rows before this one."""
+        if stop is not None and stop < shard.stop:
+            self.queue.shed(worker, shard, self.tail.pieces(shard, stop, self._idle()))
+
+    def _note(self, happening: Loaded | Finished | Lost | Shed) -> Iterator[Happening]:
         match happening:
             case Loaded(worker):
                 del self.loading[worker]
                 self.ready.add(worker)
                 self.deaths = 0
                 yield happening
-            case Finished(worker, shard):
-                self.queue.finish(worker, shard)
-                self.fruitless = 0
+            case Shed(worker, shard, stop):
+                self.tail.answered(worker, shard, stop)
+                self._give_away(worker, shard, stop)
+            case Finished(worker, shard, report):
+                if (held := self.queue.held.get(worker, {}).get(shard.key)) is not None:
+                    self._give_away(worker, held, report.stop)  # where the answer to that is still to come
+                    for other, same in self.queue.drop_copies(worker, held):
+                        self.pool.shed(other, same, 1.0, 0)
+                self.queue.finish(worker, shard, stands=not report.piece)
+                if not shard.verdict:  # to write an error row proves nothing
+                    self.fruitless = 0
                 yield happening
+                if (broken := self.health.judge(worker, report)) is not None:
+                    yield self._recycle(worker, broken)
             case Lost(worker, cause):
                 if isinstance(cause, (ConfigError, *NOT_KEPT)):  # every other worker would say the same
                     raise cause
                 self.pool.drop(worker)
+                self.tail.forget(worker)
                 if worker in self.ready:
                     self.ready.remove(worker)
                     if blameless(cause):
-                        yield Lost(worker, cause, self.queue.take_back(worker))
+                        yield Lost(worker, cause, self.queue.give_back(worker))
                     else:
                         yield Lost(worker, cause, self.queue.lose(worker, one_line(cause)))
+                        yield from (Warned(kind, sentence) for kind, sentence in self.queue.tell())
                         self._stop_if_fruitless(cause)
                 else:
                     del self.loading[worker]
@@ -129,9 +176,15 @@ class Driver:
                     if not blameless(cause):
                         yield from self._count_death(cause)
 
+    def _recycle(self, worker: str, cause: WorkerBroken) -> Lost:
+        self.pool.drop(worker)
+        self.tail.forget(worker)
+        self.ready.remove(worker)
+        return Lost(worker, cause, self.queue.give_back(worker))
+
     def _stop_if_fruitless(self, cause: BaseException) -> None:
         self.fruitless += 1
-        if self.fruitless >= FRUITLESS * max(2, self.places):
+        if self.fruitless >= FRUITLESS * max(2, self.places) + self.queue.suspects.allowance():
             raise NoWorkers(
                 f"{self.fruitless} workers in a row died before any finished a shard; the last one: {one_line(cause)}"
             ) from cause

@@ -55,6 +55,25 @@ class EngineThread:
             self._raise_failure()
         return call.answers
 
+    def withdraw(self, rows: Sequence[Sequence[str]], share: float, least: int) -> int:
+        """Take back a share of the rows that nothing has been done for, from the end; 0 = fewer than `least` would go.
+        rows: ids of their requests; who waits for these waits for the others alone.
+        """
+        with self.changed:
+            waiting = {request.id for request in self.waiting}
+            begun = next((i for i, ids in enumerate(reversed(rows)) if not waiting.issuperset(ids)), len(rows))
+            count = int(begun * share)
+            if count < least or count == 0:
+                return 0
+            gone = {id for ids in rows[len(rows) - count :] for id in ids}
+            self.waiting = deque(request for request in self.waiting if request.id not in gone)
+            for id in gone:
+                call = self.calls.pop(id)
+                call.missing.discard(id)
+                if not call.missing:
+                    call.settled.set()
+            return count
+
     def open_answers(self) -> tuple[int, int]:
         """Requests answered in calls that still wait for others, and their answer tokens."""
         with self.changed:

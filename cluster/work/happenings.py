@@ -41,6 +41,15 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Shed:
+    """A worker was asked to give away rows of a shard in its hands. The driver's own affair: nobody else is told."""
+
+    worker: str
+    shard: Shard  # as it was asked
+    stop: int | None  # it keeps the rows before this one; None where it cannot be told
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """A worker is gone, whatever the reason; the shards it held are to be done by others."""
 

@@ -37,11 +37,14 @@ class Meters:
         """output: where the job writes; slots: per worker. Ray must be connected."""
         self.slots, self.tags = slots, {"output": output}
         self.counters = {name: Counter(name, about, ("output",)) for name, about in COUNTERS.items()}
+        self.counted: set[str] = set()  # ids of shards whose part stands; two workers may both tell of one
         self.gauges = {name: Gauge(name, about, ("output",)) for name, about in GAUGES.items()}
 
     def note(self, happening: Happening) -> None:
         match happening:
-            case Finished(_, _, report):  # also of a part that a worker wrote before it died: nobody told of it
+            case Finished(_, shard, report) if not report.piece and shard.id not in self.counted:
+                # a part that was there already is one that a worker wrote before it died: nobody told of it
+                self.counted.add(shard.id)
                 tally = report.tally
                 self._count("shards", 1)
                 self._count("rows", tally.rows)

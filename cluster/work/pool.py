@@ -15,7 +15,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from cluster.reports import WorkerProgress
 from cluster.shard import Shard
-from cluster.work.happenings import Finished, Loaded, Lost, WorkerDied
+from cluster.work.happenings import Finished, Loaded, Lost, Shed, WorkerDied
 from cluster.work.queue import MOST_HELD
 from cluster.work.room import lacking
 from cluster.work.runner import Task
@@ -31,6 +31,7 @@ class RayPool:
         # a call -> worker, and its shard; None for load()
         self.pending: dict[ObjectRef[Any], tuple[str, Shard | None]] = {}
         self.placing: dict[ObjectRef[Any], str] = {}  # calls of arrived() -> workers that no node has taken yet
+        self.shedding: dict[ObjectRef[Any], tuple[str, Shard]] = {}  # calls of shed()
         self.asked: dict[ObjectRef[WorkerProgress], str] = {}  # calls of progress()
         self.seen: dict[str, WorkerProgress] = {}  # the latest answers
         self.numbers = itertools.count(1)
@@ -50,11 +51,16 @@ class RayPool:
     def give(self, worker: str, shard: Shard) -> None:
         self.pending[self.actors[worker].run.remote(shard)] = (worker, shard)
 
-    def wait(self, seconds: float) -> Loaded | Finished | Lost | None:
+    def shed(self, worker: str, shard: Shard, share: float, least: int) -> None:
+        self.shedding[self.actors[worker].shed.remote(shard, share, least)] = (worker, shard)
+
+    def wait(self, seconds: float) -> Loaded | Finished | Lost | Shed | None:
         if not self.pending:
             time.sleep(seconds)
             return None
-        done, _ = ray.wait(list(self.pending), timeout=seconds)
+        done, _ = ray.wait([*self.shedding, *self.pending], timeout=seconds)
+        if done and done[0] in self.shedding:
+            return self._answer(done[0])
         return self._outcome(done[0]) if done else None
 
     def unplaced(self) -> set[str]:
@@ -69,6 +75,7 @@ class RayPool:
         ray.kill(actor)
         self.pending = {call: owner for call, owner in self.pending.items() if owner[0] != worker}
         self.placing = {call: owner for call, owner in self.placing.items() if owner != worker}
+        self.shedding = {call: owner for call, owner in self.shedding.items() if owner[0] != worker}
         self.asked = {call: owner for call, owner in self.asked.items() if owner != worker}
         self.seen.pop(worker, None)
 
@@ -90,6 +97,13 @@ class RayPool:
     def close(self) -> None:
         for worker in list(self.actors):
             self.drop(worker)
+
+    def _answer(self, call: ObjectRef[Any]) -> Shed:
+        worker, shard = self.shedding.pop(call)
+        try:
+            return Shed(worker, shard, ray.get(call))
+        except RayError:  # its death is told by its shards
+            return Shed(worker, shard, None)
 
     def _outcome(self, call: ObjectRef[Any]) -> Loaded | Finished | Lost:
         worker, shard = self.pending.pop(call)

@@ -5,128 +5,214 @@ group is read once and forwards. A worker without a lane takes the next free one
 of the longest that another works on.
 
 A worker's death blames every shard in its hands. A shard blamed twice is a suspect: it waits until the others are done
-and then has a worker to itself. If that one dies too, the shard is guilty and given up.
+and then has a worker to itself. If that one dies too, the shard is halved until the row that kills is found (see
+`suspects.py`); the shard is done when its pieces have become its part.
 """
 
+import itertools
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 from cluster.shard import Shard
-from dllm_core.errors import DriftlineError
+from cluster.work.suspects import SUSPECT, Guilt, Suspects, rows_text
 
-SUSPECT = 2  # blames, each from another worker, since a dead one never comes back
 MOST_HELD = 32  # shards in one worker's hands, each of which costs it a thread
 
 
-@dataclass(frozen=True, slots=True)
-class Guilt:
-    """A shard that ended every worker that held it, the last one while it was decoded alone."""
-
-    shard: Shard
-    workers: tuple[str, ...]
-    cause: str  # of the last death
-
-
-class GuiltyShards(DriftlineError):
-    """Nothing else is left to do; some of these rows kill whoever decodes them."""
-
-    def __init__(self, found: Sequence[Guilt]) -> None:
-        self.found = list(found)
-        lines = [
-            f"shard {guilt.shard.id} ({_rows_text(guilt.shard)}) ended {len(guilt.workers)} workers, the last of them "
-            f"while it was decoded alone; last cause: {guilt.cause}"
-            for guilt in self.found
-        ]
-        advice = "No other shard is left to do. Find the row that kills, and mend it or leave it out in a new job."
-        super().__init__("\n".join([*lines, advice]))
-
-
 class ShardQueue:
-    def __init__(self, shards: Iterable[Shard], rows_ahead: int, samples: int = 1) -> None:
-        """rows_ahead: result rows that a worker should hold, done or not, so that its slots never run dry."""
+    def __init__(
+        self,
+        shards: Iterable[Shard],
+        rows_ahead: int,
+        samples: int = 1,
+        begun: Mapping[str, Sequence[Shard]] | None = None,
+    ) -> None:
+        """rows_ahead: result rows that a worker should hold, done or not, so that its slots never run dry; begun: by
+        shard id, the pieces that are missing of shards which an earlier run has split.
+        """
         self.rows_ahead, self.samples = rows_ahead, samples
         self.free: deque[deque[Shard]] = deque()
         self.lanes: dict[str, deque[Shard]] = {}  # worker -> what is left of its lane
-        self.suspects: deque[Shard] = deque()
-        self.held: dict[str, dict[str, Shard]] = {}  # worker -> shard id -> shard
-        self.blamed: dict[str, list[str]] = {}  # shard id -> workers that died with it in hand
+        self.suspects = Suspects()
+        # worker -> key of a shard or piece as it was given -> what of it is not given away since
+        self.held: dict[str, dict[str, Shard]] = {}
+        self.since: dict[str, int] = {}  # key as it was given -> its place in the order of giving
+        self.turns = itertools.count()
+        self.copied: set[str] = set()  # keys of what two workers hold; never copied again
+        self.blamed: dict[str, tuple[str, ...]] = {}  # key -> workers that died with it in hand
+        self.open: set[str] = set()  # ids of shards that are neither finished nor given up
+        self.split: dict[str, set[str]] = {}  # id of an open shard -> keys of its pieces that are not done
         self.guilty: list[Guilt] = []  # given up
+        self.news: list[tuple[str, str]] = []  # kind and sentence, for whoever runs the queue to tell
         last: tuple[str, tuple[int, int]] | None = None
         for shard in shards:
+            self.open.add(shard.id)
+            if pieces := (begun or {}).get(shard.id):
+                self.split[shard.id] = {piece.key for piece in pieces}
+                self.suspects.add(pieces)
+                continue
             if (lane := (shard.file.relative, shard.span)) != last:
                 self.free.append(deque())
                 last = lane
             self.free[-1].append(shard)
-        self.open = sum(map(len, self.free))
 
     def __len__(self) -> int:
-        """Shards that are neither finished nor given up."""
-        return self.open
+        """Shards, or pieces of them, that are neither finished nor given up."""
+        return len(self.open) + sum(len(pieces) - 1 for pieces in self.split.values())
 
     def remain(self) -> bool:
-        return self.open > 0
+        return bool(self.open)
 
     def holds(self, worker: str) -> list[Shard]:
         return list(self.held.get(worker, {}).values())
 
     def in_words(self) -> dict[str, str]:
         """What each busy worker holds, for people."""
-        return {worker: ", ".join(map(_rows_text, held.values())) for worker, held in self.held.items() if held}
+        return {worker: ", ".join(map(rows_text, held.values())) for worker, held in self.held.items() if held}
 
     def next_for(self, worker: str) -> Shard | None:
         """A shard for this worker to hold from now on; None if it holds enough or there is none for it."""
         held = self.holds(worker)
-        rows = sum(shard.rows for shard in held) * self.samples
+        rows = sum(shard.work for shard in held) * self.samples
         enough = len(held) >= 2 and rows >= self.rows_ahead
-        if enough or len(held) >= MOST_HELD or any(map(self._suspected, held)):
+        if enough or len(held) >= MOST_HELD or any(map(self.suspects.suspected, held)):
             return None
         shard = self._from_lane(worker)
-        if shard is None and not held and self.suspects:
-            shard = self.suspects.popleft()
+        if shard is None and not held:
+            shard = self.suspects.take()
         if shard is not None:
-            self.held.setdefault(worker, {})[shard.id] = shard
+            self._hold(worker, shard)
         return shard
 
     def unheld(self) -> int:
-        """Shards that wait for a worker."""
-        return self.open - sum(map(len, self.held.values()))
+        """Shards and pieces that wait for a worker."""
+        return sum(map(len, [*self.free, *self.lanes.values()])) + len(self.suspects)
 
-    def take_back(self, worker: str) -> tuple[Shard, ...]:
-        """The worker is gone for no fault of its shards: what it held goes back without blame."""
-        held = self.held.pop(worker, {})
-        suspects = [shard for shard in held.values() if self._suspected(shard)]
-        self.suspects.extendleft(reversed(suspects))
-        left = deque(shard for shard in held.values() if not self._suspected(shard))
-        left.extend(self.lanes.pop(worker, ()))
-        if left:
-            self.free.appendleft(left)
-        return tuple(held.values())
+    def to_shed(self) -> dict[str, list[Shard]]:
+        """What busy workers hold and may give rows of away; empty while anything else is free."""
+        if self.free or any(self.lanes.values()) or len(self.suspects):
+            return {}
+        return {
+            worker: [shard for shard in held.values() if self._divisible(shard)] for worker, held in self.held.items()
+        }
 
-    def finish(self, worker: str, shard: Shard) -> None:
-        self.held[worker].pop(shard.id)
-        self.open -= 1
+    def _divisible(self, shard: Shard) -> bool:
+        return shard.retry is None and shard.key not in self.copied and not self.suspects.suspected(shard)
+
+    def shed(self, worker: str, shard: Shard, pieces: Sequence[Shard]) -> None:
+        """The worker keeps the rows before these pieces, which are free from now on. shard: what it held before."""
+        held = self.held.get(worker, {})
+        given = next((key for key, each in held.items() if each.key == shard.key), None)
+        if given is None or shard.id not in self.open:  # it has ended meanwhile
+            return
+        held[given] = shard.cut(shard.start, pieces[0].start)
+        left = self.split.setdefault(shard.id, set())
+        left.discard(shard.key)
+        left.update(piece.key for piece in [held[given], *pieces])
+        self.free.extend(deque([piece]) for piece in pieces)
+
+    def copy_for(self, worker: str) -> Shard | None:
+        """For a worker that is idle: what another has held longest, for both to decode from now on."""
+        held = [(self.since[key], shard) for given in self.held.values() for key, shard in given.items()]
+        for _, shard in sorted(held, key=lambda each: each[0]):
+            if shard.id in self.open and shard.key not in self.copied and not self.suspects.suspected(shard):
+                self.copied.add(shard.key)
+                self._hold(worker, shard)
+                return shard
+        return None
+
+    def drop_copies(self, worker: str, shard: Shard) -> list[tuple[str, Shard]]:
+        """This worker is done with it: whoever else holds the same need not go on, and is as good as rid of it."""
+        losers = [
+            (other, key, each)
+            for other, given in self.held.items()
+            for key, each in given.items()
+            if other != worker and each.key == shard.key and shard.key in self.copied
+        ]
+        for other, key, _ in losers:
+            del self.held[other][key]
+        return [(other, each) for other, _, each in losers]
+
+    def finish(self, worker: str, shard: Shard, stands: bool = True) -> None:
+        """stands: the shard's part is there; else only this piece of it is."""
+        given = self.held.get(worker, {}).pop(shard.key, None)
+        if stands:
+            self._close(shard.id)
+        elif given is None:
+            return  # the slower of two
+        elif (left := self.split.get(shard.id)) is not None:
+            left.discard(given.key)
+            if not left and any(guilt.shard.id == shard.id for guilt in self.guilty):
+                self._close(shard.id)
+            elif not left:  # all pieces are there, and no worker has seen them together: one more look
+                whole = shard.whole
+                self._split(whole, [whole.cut(whole.start, whole.stop)])
 
     def lose(self, worker: str, cause: str) -> tuple[Shard, ...]:
         """The worker is dead: what it held goes back with the blame."""
-        held = self.held.pop(worker, {})
-        if lane := self.lanes.pop(worker, None):
-            self.free.appendleft(lane)
+        held = self._taken_from(worker)
         again: deque[Shard] = deque()
-        for shard in held.values():
-            alone = self._suspected(shard)
-            self.blamed.setdefault(shard.id, []).append(worker)
-            if alone:  # here a shard is to be halved until the one row that kills is found
-                self.guilty.append(Guilt(shard, tuple(self.blamed[shard.id]), cause))
-                self.open -= 1
+        for shard in held:
+            blamed = self.blamed[shard.key] = (*self.blamed.get(shard.key, ()), worker)
+            if self.suspects.suspected(shard):
+                self._narrow(shard, blamed, cause)
+            elif len(blamed) >= SUSPECT:
+                self.suspects.add([shard])
             else:
-                (self.suspects if self._suspected(shard) else again).append(shard)
+                again.append(shard)
         if again:
             self.free.appendleft(again)
-        return tuple(held.values())
+        return held
 
-    def _suspected(self, shard: Shard) -> bool:
-        return len(self.blamed.get(shard.id, ())) >= SUSPECT
+    def give_back(self, worker: str) -> tuple[Shard, ...]:
+        """The worker is gone or to be replaced for no fault of its shards: what it held goes back without blame."""
+        held = self._taken_from(worker)
+        if any(map(self.suspects.suspected, held)):  # then it is alone
+            self.suspects.add(held)
+        elif held:
+            self.free.appendleft(deque(held))
+        return held
+
+    def tell(self) -> list[tuple[str, str]]:
+        """What has become known of rows that kill since the last call."""
+        news, self.news = self.news, []
+        return news
+
+    def _hold(self, worker: str, shard: Shard) -> None:
+        self.held.setdefault(worker, {})[shard.key] = shard
+        self.since[shard.key] = next(self.turns)
+
+    def _taken_from(self, worker: str) -> tuple[Shard, ...]:
+        """What it held and is still to be done; its lane is free again."""
+        if lane := self.lanes.pop(worker, None):
+            self.free.appendleft(lane)
+        held = self.held.pop(worker, {})
+        others = {each.key for given in self.held.values() for each in given.values()} & self.copied
+        return tuple(shard for shard in held.values() if shard.id in self.open and shard.key not in others)
+
+    def _narrow(self, shard: Shard, blamed: tuple[str, ...], cause: str) -> None:
+        """It was alone with the worker that died."""
+        found = self.suspects.narrowed(shard, blamed, cause)
+        self.news += found.news
+        left = self.split.setdefault(shard.id, set())
+        left.discard(shard.key)
+        if found.pieces:
+            self.blamed.update((piece.key, blamed) for piece in found.pieces)
+            self._split(shard, found.pieces)
+        if found.guilt is not None:  # its other pieces are done all the same, and kept
+            self.guilty.append(found.guilt)
+            if not left:
+                self._close(shard.id)
+
+    def _split(self, shard: Shard, pieces: Sequence[Shard]) -> None:
+        self.split.setdefault(shard.id, set()).update(piece.key for piece in pieces)
+        self.suspects.add(pieces)
+
+    def _close(self, id: str) -> None:
+        """Pieces of it that wait are not wanted any more; those in somebody's hands end by themselves."""
+        self.open.discard(id)
+        self.split.pop(id, None)
+        self.suspects.forget(id)
 
     def _from_lane(self, worker: str) -> Shard | None:
         if not self.lanes.get(worker):
@@ -140,7 +226,3 @@ class ShardQueue:
         longest = max(self.lanes.values(), key=len, default=deque[Shard]())
         count = (len(longest) + 1) // 2
         return deque(reversed([longest.pop() for _ in range(count)]))
-
-
-def _rows_text(shard: Shard) -> str:
-    return f"rows {shard.start} to {shard.stop - 1} of {shard.file.path}"

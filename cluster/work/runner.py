@@ -6,6 +6,7 @@ next shard and writing the last one overlap with decoding and the canvas never d
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -13,16 +14,18 @@ import pyarrow as pa
 from cluster.config import JobConfig
 from cluster.errors import UnwritableOutput
 from cluster.reading.prompts import PromptBuilder
-from cluster.reading.table_io import RowReader
+from cluster.reading.table_io import RowBlock, RowReader
 from cluster.reports import ShardReport, WorkerProgress
 from cluster.schema import output_schema
 from cluster.shard import Shard
 from cluster.work.engine_thread import Decoder, EngineThread
+from cluster.work.in_hand import InHand
+from cluster.work.piecework import Decoded, Desk
 from cluster.work.probe import Probe
 from cluster.work.same_files import SeenFile
-from cluster.work.turns import Turns
-from cluster.writing.output import build_output
-from cluster.writing.parts import find_part, read_part, write_part
+from cluster.work.turns import Turn, Turns
+from cluster.writing.output import build_output, failed_places, mend_output
+from cluster.writing.parts import find_part, part_name, read_part, replace_part, write_part
 from cluster.writing.storage import Storage
 from cluster.writing.tally import tally
 from dllm_core.request import Completion
@@ -62,28 +65,80 @@ class ShardRunner:
         self.schema = output_schema(task.schema, config.output, config.record is not None)
         self.reader, self.turns = RowReader(task.schema), Turns()
         self.thread = EngineThread(engine)
+        self.in_hand = InHand(self.thread)
 
     def run(self, shard: Shard) -> ShardReport:
         """Safe to repeat: a shard whose part stands is skipped, and the first complete part wins."""
-        started, output = time.perf_counter(), self.task.config.output
         with self.turns.drawn() as turn:
-            if find_part(self.storage, shard, self.task.fingerprint, output) is not None:
-                standing = read_part(self.storage, shard, output)
-                return ShardReport(shard.id, tally(standing, output.column_prefix), self.worker, skipped=True)
-            turn.come()
-            block = self.reader.read(shard)
-        prompts = list(self.prompts.build(shard, block))
-        answers = self.thread.decode([request for prompt in prompts for request in prompt.requests])
-        samples = self.task.config.decode.n
-        part = build_output(block.table, prompts, answers, self.schema, samples, self.worker)
+            return self._run(shard, turn)
+
+    def _run(self, shard: Shard, turn: Turn) -> ShardReport:
+        started, print_of, output = time.perf_counter(), self.task.fingerprint, self.task.config.output
+        if self._done(shard):
+            standing = read_part(self.storage, shard.whole, output)
+            return ShardReport(shard.id, tally(standing, output.column_prefix), self.worker, skipped=True)
+        decode = partial(self.decode if shard.retry is None else self.decode_again, turn)
+        desk = Desk(self.storage, print_of, output, self.worker)
+        if shard.piece_of is not None:
+            return desk.run(shard, decode)
+        decoded = decode(shard)
+        if decoded.rows < shard.rows:
+            return desk.keep_rest(shard, decoded, started)
+        part = decoded.table
         try:
-            first = write_part(self.storage, shard, part, self.task.fingerprint, output)
+            first = (
+                write_part(self.storage, shard, part, print_of, output)
+                if shard.retry is None
+                else replace_part(self.storage, shard, part, print_of, output, shard.retry.version)
+            )
         except UnwritableOutput:
-            if find_part(self.storage, shard, self.task.fingerprint, output) is None:
+            if not self._done(shard):
                 raise
             first = False  # another run has ended meanwhile and cleared the scratch folder
+        if not first:
+            part = read_part(self.storage, shard, output)
         seconds = time.perf_counter() - started
-        return ShardReport(shard.id, tally(part, output.column_prefix), self.worker, seconds, skipped=not first)
+        counts = tally(part, output.column_prefix)
+        return ShardReport(
+            shard.id, counts, self.worker, seconds, not first, own=decoded.tally if first else None,
+            failures=decoded.failures,
+        )  # fmt: skip
+
+    def decode(self, turn: Turn, shard: Shard) -> Decoded:
+        """The rows of a shard or piece, without those that are given away meanwhile."""
+        block = self._read(turn, shard)
+        prompts, answers = self.in_hand.decode(shard, list(self.prompts.build(shard, block)))
+        samples, output = self.task.config.decode.n, self.task.config.output
+        rows = block.table if len(prompts) == shard.rows else block.table.slice(0, len(prompts))
+        table = build_output(rows, prompts, answers, self.schema, samples, self.worker)
+        return Decoded.of(table, len(prompts), output.column_prefix)
+
+    def decode_again(self, turn: Turn, shard: Shard) -> Decoded:
+        """As `decode`, from the part that stands, where only the rows with an error are decoded and counted."""
+        samples, output = self.task.config.decode.n, self.task.config.output
+        begin = (shard.start - shard.whole.start) * samples
+        standing = read_part(self.storage, shard.whole, output).slice(begin, shard.rows * samples)
+        places = failed_places(standing, output.column_prefix)
+        if not places:
+            return Decoded(standing, shard.rows)
+        prompts = list(self.prompts.build(shard, self._read(turn, shard)))
+        requests = [prompts[at // samples].requests[at % samples] for at in places if prompts[at // samples].requests]
+        answers = self.thread.decode(requests)
+        table = mend_output(standing, places, prompts, answers, samples, self.worker, output.column_prefix)
+        return Decoded.of(table, shard.rows, output.column_prefix, places)
+
+    def _read(self, turn: Turn, shard: Shard) -> RowBlock:
+        turn.come()
+        try:
+            return self.reader.read(shard)
+        finally:
+            turn.over()
+
+    def _done(self, shard: Shard) -> bool:
+        whole, output = shard.whole, self.task.config.output
+        if find_part(self.storage, whole, self.task.fingerprint, output) is None:
+            return False
+        return shard.retry is None or self.storage.version(part_name(whole, output)) != shard.retry.version
 
     def progress(self) -> WorkerProgress:
         now = self.engine.progress()
@@ -91,6 +146,10 @@ class ShardRunner:
         return WorkerProgress(
             now.completed, now.forwards, now.answer_tokens, now.live_slots, now.waiting, open_rows, open_tokens
         )
+
+    def shed(self, shard: Shard, share: float, least: int) -> int | None:
+        """Give rows away that are not begun; see `InHand.shed`."""
+        return self.in_hand.shed(shard, share, least)
 
     def close(self) -> None:
         self.thread.close()

@@ -32,8 +32,11 @@ class Turn:
         self.turns, self.number = turns, number
 
     def come(self) -> None:
-        """Wait until all that came before are over."""
+        """Wait until all that came before are over. A turn that is over is drawn anew, at the end of the line."""
         with self.turns.changed:
+            if self.number not in self.turns.open:
+                self.number = next(self.turns.numbers)
+                self.turns.open.add(self.number)
             self.turns.changed.wait_for(lambda: min(self.turns.open) == self.number)
 
     def over(self) -> None:

@@ -67,6 +67,10 @@ class GenerationWorker:
         return self._loaded().run(shard)
 
     @ray.method(concurrency_group="control")
+    def shed(self, shard: Shard, share: float, least: int) -> int | None:
+        return self.runner.shed(shard, share, least) if self.runner is not None else None
+
+    @ray.method(concurrency_group="control")
     def progress(self) -> WorkerProgress:
         return self.runner.progress() if self.runner is not None else WorkerProgress(loaded=self.loaded)
 

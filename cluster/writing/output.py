@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cluster.reading.prompts import RowPrompt
 from cluster.reading.text import mend
-from cluster.schema import OUTPUT_FIELDS, output_fields
+from cluster.schema import OUTPUT_FIELDS, TRACE_FIELDS, output_fields
 from dllm_core.request import Completion
 
 
@@ -26,16 +28,40 @@ def build_output(
 ) -> pa.Table:
     """table: RowBlock.table; prompts: one per row of it; completions: by Request.id; schema: `output_schema(...)`;
     samples: decode.n. Rows come out in input order, the samples of a row one after another."""
-    rows = [
-        {"worker": worker, **_row(prompt, completions, sample, samples)}
-        for prompt in prompts
-        for sample in range(samples)
-    ]
-    ours = [
-        pa.array([row.get(field.name) for row in rows], field.type)
-        for field in output_fields(record=len(schema) > table.num_columns + len(OUTPUT_FIELDS))
-    ]
+    rows = [_row(prompt, completions, sample, samples) for prompt in prompts for sample in range(samples)]
+    ours = _columns(rows, worker, record=len(schema) > table.num_columns + len(OUTPUT_FIELDS))
     return pa.Table.from_arrays([*repeated(table, samples).columns, *ours], schema=schema)
+
+
+def failed_places(part: pa.Table, prefix: str) -> list[int]:
+    """Of the rows with an error. prefix: of our column names."""
+    return [place for place, failed in enumerate(pc.is_valid(part[f"{prefix}error"]).to_pylist()) if failed]
+
+
+def mend_output(
+    part: pa.Table,
+    places: Sequence[int],
+    prompts: Sequence[RowPrompt],
+    completions: Mapping[str, Completion],
+    samples: int,
+    worker: str,
+    prefix: str,
+) -> pa.Table:
+    """The part with new results at these places, and every other value as it was. prompts: one per input row."""
+    rows = [_row(prompts[place // samples], completions, place % samples, samples) for place in places]
+    order = np.arange(part.num_rows)
+    order[list(places)] = part.num_rows + np.arange(len(places))
+    record = f"{prefix}{TRACE_FIELDS.names[0]}" in part.schema.names
+    for field, new in zip(output_fields(record), _columns(rows, worker, record), strict=True):
+        at = part.schema.get_field_index(prefix + field.name)
+        both = pa.chunked_array([*part.column(at).chunks, new], new.type)
+        part = part.set_column(at, part.schema.field(at), both.take(pa.array(order)))
+    return part
+
+
+def _columns(rows: Sequence[dict[str, Any]], worker: str, record: bool) -> list[pa.Array]:
+    whole = [{"worker": worker, **row} for row in rows]
+    return [pa.array([row.get(field.name) for row in whole], field.type) for field in output_fields(record)]
 
 
 def _row(prompt: RowPrompt, completions: Mapping[str, Completion], sample: int, samples: int) -> dict[str, Any]:

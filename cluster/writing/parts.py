@@ -70,9 +70,17 @@ def write_part(storage: Storage, shard: Shard, table: pa.Table, fingerprint: str
     return False
 
 
-def replace_part(storage: Storage, shard: Shard, table: pa.Table, fingerprint: str, output: OutputConfig) -> None:
-    """Put a new result in the old one's place (failed rows decoded again)."""
-    storage.overwrite(part_name(shard, output), _written(storage, table, stamp_of(shard, fingerprint), output))
+def replace_part(
+    storage: Storage, shard: Shard, table: pa.Table, fingerprint: str, output: OutputConfig, version: str
+) -> bool:
+    """Put a new result in the place of the one with this version (failed rows decoded again). False = another writer
+    was first; its part is checked.
+    """
+    name, stamp = part_name(shard, output), stamp_of(shard, fingerprint)
+    if storage.exchange(name, _written(storage, table, stamp, output), version):
+        return True
+    read_stamp(storage, name, stamp, output)
+    return False
 
 
 def read_part(storage: Storage, shard: Shard, output: OutputConfig) -> pa.Table:

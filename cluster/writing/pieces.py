@@ -4,14 +4,16 @@ A piece has no name among the results: otherwise a late whole part and the piece
 counted.
 """
 
+import hashlib
 import re
+from collections.abc import Sequence
 
 import pyarrow as pa
 
 from cluster.config import OutputConfig
 from cluster.errors import PlanError
 from cluster.shard import Shard
-from cluster.writing.parts import read_stamp, read_table, stamp_of, write_part, write_table
+from cluster.writing.parts import read_stamp, read_table, replace_part, stamp_of, write_part, write_table
 from cluster.writing.storage import Storage
 
 PIECES = "_run/pieces"
@@ -37,7 +39,7 @@ def missing_ranges(storage: Storage, shard: Shard, fingerprint: str, output: Out
 
 
 def join_pieces(storage: Storage, shard: Shard, fingerprint: str, output: OutputConfig) -> bool:
-    """Write the shard's part from its pieces. False = a part stood already."""
+    """Write the shard's part from its pieces. False = a part stood already, or another than was to be replaced."""
     if missing := missing_ranges(storage, shard, fingerprint, output):
         raise PlanError(f"shard {shard.id} cannot be joined yet: rows {missing} of {shard.file.path} have no result")
     tables = []
@@ -45,13 +47,39 @@ def join_pieces(storage: Storage, shard: Shard, fingerprint: str, output: Output
         table = read_table(storage, _name(piece, output), output)
         samples = table.num_rows // piece.rows
         tables.append(table.slice((begin - piece.start) * samples))
-    return write_part(storage, shard, pa.concat_tables(tables), fingerprint, output)
+    whole = pa.concat_tables(tables)
+    if shard.retry is not None:
+        return replace_part(storage, shard, whole, fingerprint, output, shard.retry.version)
+    return write_part(storage, shard, whole, fingerprint, output)
+
+
+def unfinished(
+    storage: Storage, shards: Sequence[Shard], fingerprint: str, output: OutputConfig
+) -> dict[str, list[Shard]]:
+    """By shard id, what is to be done of those of the shards that have pieces: the ranges that no piece covers, or
+    where nothing is missing the whole range, to be joined.
+    """
+    names = {name.removeprefix(f"{PIECES}/").rstrip("/") for name in storage.list(PIECES)}
+    found = {}
+    for shard in shards:
+        if _folder(shard) in names:
+            missing = missing_ranges(storage, shard, fingerprint, output)
+            found[shard.id] = [shard.cut(*rows) for rows in missing or [(shard.start, shard.stop)]]
+    return found
+
+
+def clear_pieces(storage: Storage) -> None:
+    """Only when every shard has its part."""
+    for folder in storage.list(PIECES):
+        for name in storage.list(folder):
+            storage.remove(name)
+        storage.remove(folder)
 
 
 def _cover(storage: Storage, shard: Shard, fingerprint: str, output: OutputConfig) -> list[tuple[Shard, int]]:
     """(piece, its first row that no piece before it has). A split that was split again leaves pieces that overlap."""
     found = []
-    for name in storage.list(f"{PIECES}/{shard.id}"):
+    for name in storage.list(f"{PIECES}/{_folder(shard)}"):
         if (match := re.search(rf"/(\d+)-(\d+)\.{output.format}$", name)) is not None:
             piece = shard.cut(int(match[1]), int(match[2]))
             read_stamp(storage, name, stamp_of(piece, fingerprint), output)
@@ -65,4 +93,11 @@ def _cover(storage: Storage, shard: Shard, fingerprint: str, output: OutputConfi
 
 
 def _name(piece: Shard, output: OutputConfig) -> str:
-    return f"{PIECES}/{piece.id}/{piece.start:012d}-{piece.stop:012d}.{output.format}"
+    return f"{PIECES}/{_folder(piece)}/{piece.start:012d}-{piece.stop:012d}.{output.format}"
+
+
+def _folder(shard: Shard) -> str:
+    """Pieces of a second try belong to the one part that is to be replaced: once it is, nobody finds them."""
+    if shard.retry is None:
+        return shard.id
+    return f"{shard.id}-{hashlib.blake2b(shard.retry.version.encode(), digest_size=4).hexdigest()}"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from cluster.errors import ForeignFile
+from cluster.errors import ForeignFile, StoreUnreachable
 from cluster.s3.address import parse
 from cluster.s3.bucket import Bucket
 from cluster.s3.config import S3Config
+from cluster.s3.patience import TRIES
 from cluster.s3.ranged_file import opened_by_name
 from cluster.s3.upload import PART, Uploader
 from cluster.writing.storage import writing_to
@@ -77,8 +78,44 @@ class S3Storage:
         if not done:
             raise ForeignFile(f"{self.place}/{name}", "was replaced by another run at the same moment")
 
+    def version(self, name: str) -> str:
+        found = self.bucket.find(self._key(name))
+        return "" if found is None else found.etag
+
+    def exchange(self, name: str, source: Path, version: str) -> bool:
+        try:
+            with writing_to(self.place):
+                return self.uploader.exchange(self._key(name), source, version)
+        finally:
+            source.unlink(missing_ok=True)
+
     def replace(self, name: str, data: bytes) -> None:
         self.bucket.put(self._key(name), data)
+
+    def append(self, name: str, line: bytes) -> None:
+        """No store adds to an object: it is read and put back whole, as often as others come in between."""
+        key = self._key(name)
+        for _ in range(TRIES):
+            seen = self.bucket.find(key)
+            source = self.scratch()
+            try:
+                with writing_to(self.place):
+                    source.write_bytes(b"" if seen is None else self._whole_lines(key))
+                    with open(source, "ab") as file:
+                        file.write(line)
+                if (
+                    self.uploader.create(key, source)
+                    if seen is None
+                    else self.uploader.exchange(key, source, seen.etag)
+                ):
+                    return
+            finally:
+                source.unlink(missing_ok=True)
+        raise StoreUnreachable(f"{self.place}/{name} cannot be written: other writers keep getting in the way")
+
+    def _whole_lines(self, key: str) -> bytes:
+        data = self.bucket.read(key)
+        return data if data.endswith(b"\n") or not data else data + b"\n"
 
     def remove(self, name: str) -> None:
         self.bucket.remove(self._key(name))

@@ -68,12 +68,26 @@ class Storage(Protocol):
         """Give the scratch file this name, in place of what stood there. The source is gone afterwards."""
         ...
 
+    def version(self, name: str) -> str:
+        """Another one whenever other content stands under the name; empty where none does."""
+        ...
+
+    def exchange(self, name: str, source: Path, version: str) -> bool:
+        """As `overwrite`, if what stands there still has this version; False = it has not, and stays. The source is
+        gone afterwards.
+        """
+        ...
+
     def replace(self, name: str, data: bytes) -> None:
         """Write a small file whole, in place of what stood there."""
         ...
 
+    def append(self, name: str, line: bytes) -> None:
+        """Add a line, which ends in a newline, to a small file. Lines that others add at the same time are kept."""
+        ...
+
     def remove(self, name: str) -> None:
-        """Take a name away; nothing happens where there is none."""
+        """Take a name away, or an empty folder; nothing happens where there is none."""
         ...
 
     def clear_scratch(self) -> None:
@@ -130,16 +144,44 @@ class LocalStorage:
             os.replace(source, target)
             _sync_folder(target.parent)
 
+    def version(self, name: str) -> str:
+        try:
+            found = (self.root / name).stat()
+        except FileNotFoundError:
+            return ""
+        return f"{found.st_ino}-{found.st_mtime_ns}-{found.st_size}"
+
+    def exchange(self, name: str, source: Path, version: str) -> bool:
+        """No file system compares and replaces at once: of two that look in the same instant the later one stays."""
+        if self.version(name) != version:
+            source.unlink(missing_ok=True)
+            return False
+        self.overwrite(name, source)
+        return True
+
     def replace(self, name: str, data: bytes) -> None:
         source = self.scratch()
         with writing_to(self.place):
             source.write_bytes(data)
         self.overwrite(name, source)
 
+    def append(self, name: str, line: bytes) -> None:
+        target = self.root / name
+        with writing_to(self.place):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "a+b", buffering=0) as file:  # one write at the end of the file, wherever that is by then
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(0, end - 1))
+                torn = end > 0 and file.read(1) != b"\n"  # by a power cut
+                file.write(b"\n" + line if torn else line)
+
     def remove(self, name: str) -> None:
         target = self.root / name
         with writing_to(self.place):
-            if target.exists():
+            if target.is_dir():
+                with contextlib.suppress(OSError):  # a late writer is at work in it
+                    target.rmdir()
+            elif target.exists():
                 target.unlink()
                 _sync_folder(target.parent)
 

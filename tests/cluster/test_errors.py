@@ -5,10 +5,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.errors import FingerprintChanged, ForeignFile, OutputTaken, PlanError, UnreadableInput, UnwritableOutput
+from cluster.errors import (
+    FingerprintChanged,
+    ForeignFile,
+    LeaseLost,
+    OutputBusy,
+    OutputTaken,
+    PlanError,
+    TooManyErrors,
+    UnreadableInput,
+    UnwritableOutput,
+)
 from cluster.work.driver import NoWorkers
 from cluster.work.happenings import WorkerDied
-from cluster.work.queue import Guilt, GuiltyShards
+from cluster.work.suspects import Guilt, GuiltyShards
 from dllm_core.errors import ConfigError, DriftlineError, NoProgress, PromptTooLong, RequestError
 from tests.fakes_cluster import make_shards
 
@@ -25,6 +35,9 @@ ERRORS = [
     UnwritableOutput("/out", OSError(28, "No space left on device")),
     WorkerDied("The actor died.\n\tpid: 7\n"),
     NoWorkers("3 workers in a row died while loading"),
+    OutputBusy("/out", "node-7", 12, 3.0, 60.0),
+    LeaseLost("/out", "node-7", 12),
+    TooManyErrors(6, 10, 0.5, 4, "prompt is empty"),
     GuiltyShards([Guilt(make_shards(1)[0], ("w1", "w2"), "killed")]),
 ]
 

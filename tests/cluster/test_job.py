@@ -1,24 +1,20 @@
 """Whole jobs on Ray, with an engine that echoes: they survive, resume, and stop with a word to who can act."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import ray
 
 from cluster import fingerprint
 from cluster.errors import FingerprintChanged, UnreadableInput
 from cluster.job import Job
 from cluster.prospect import examine
 from cluster.work.driver import NoWorkers
-from cluster.work.queue import GuiltyShards
 from cluster.work.session import connect
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import (
@@ -33,38 +29,9 @@ from tests.fakes_cluster import (
     snapshot,
     write_prompts,
 )
+from tests.jobs_on_ray import ON_RAY, ROOT, events, local_ray, parts, prompts, run, wait_for  # noqa: F401
 
-ROOT = Path(__file__).parent.parent.parent
-WARNINGS = "ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO:FutureWarning"
-pytestmark = [pytest.mark.filterwarnings(WARNINGS), pytest.mark.timeout(180)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _local_ray():
-    ray.init(
-        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error",
-        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
-    )  # fmt: skip
-    yield
-    ray.shutdown()
-
-
-def run(config, engine=echo_engine, screen=None):
-    return Job(examine(config), engine).run(connect, screen or Lines())
-
-
-def events(config, name):
-    lines = (Path(config.output.path) / "_run" / "events.jsonl").read_text().splitlines()
-    return [event for event in map(json.loads, lines) if event["event"] == name]
-
-
-def parts(config):
-    return {name: seen for name, seen in snapshot(Path(config.output.path)).items() if name.startswith("part-")}
-
-
-def prompts(count, **special):
-    """`number i` each, but for row i the keyword `row_i`."""
-    return [special.get(f"row_{i}", f"number {i}") for i in range(count)]
+pytestmark = ON_RAY
 
 
 def test_a_job_ends_with_one_row_per_prompt_and_a_rerun_touches_nothing(tmp_path):
@@ -107,24 +74,6 @@ def test_a_worker_killed_in_the_middle_costs_no_row_and_no_finished_shard(tmp_pa
     stats = pq.read_table(tmp_path / "out" / "_run" / "shard_stats.parquet").to_pylist()
     assert {line["shard"] for line in stats if line["worker"] == names[lost["worker"]]}.isdisjoint(lost["shards"])
     assert any("is lost" in line for line in screen.said)
-
-
-def test_a_row_that_kills_is_named_when_everything_else_is_done(tmp_path):
-    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts(25, row_12="KILL")))
-    with pytest.raises(GuiltyShards, match=r"rows 10 to 14 of .*in.parquet\) ended 3 workers"):
-        run(config)
-    assert len(parts(config)) == 4
-    assert not (tmp_path / "out" / "_SUCCESS").exists()
-    (stopped,) = events(config, "run_stopped")
-    assert stopped["cause"] == "GuiltyShards"
-    assert stopped["worker_seconds"] > 0
-
-
-def test_an_engine_that_raises_is_as_good_as_dead_and_its_words_are_passed_on(tmp_path):
-    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts(15, row_2="RAISE")))
-    with pytest.raises(GuiltyShards, match=r"rows 0 to 4 .* RuntimeError: the engine met RAISE"):
-        run(config)
-    assert len(parts(config)) == 2
 
 
 def test_a_resumed_job_does_only_what_is_missing_whatever_its_speed_settings(tmp_path):
@@ -226,10 +175,3 @@ def test_a_killed_driver_is_followed_by_one_that_does_the_rest(tmp_path):
     assert (summary.shards, summary.run.shards) == (10, 10 - len(kept))
     assert (summary.spent.runs, summary.spent.untold) == (2, 1)
     assert summary.spent.worker_seconds > 0.05 * 4 * (10 - len(kept))
-
-
-def wait_for(condition, seconds=45.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)

@@ -83,6 +83,8 @@ def test_a_cut_keeps_id_and_finds_its_rows():
     shard = plan_shards([layout([100, 600])], 256)[2]
     piece = shard.cut(shard.start + 5, shard.stop)
     assert (piece.id, piece.skip, piece.rows) == (shard.id, shard.skip + 5, shard.rows - 5)
+    assert piece.whole == shard.whole == piece.cut(piece.start + 7, piece.stop).whole == shard
+    assert len({shard.key, piece.key, piece.cut(piece.start, piece.start + 1).key}) == 3
     with pytest.raises(ValueError, match="are no piece of shard"):
         shard.cut(shard.start, shard.stop + 1)
 

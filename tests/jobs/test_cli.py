@@ -6,9 +6,10 @@ import os
 import pytest
 
 from cluster.config import JobConfig
+from cluster.errors import TooManyErrors
 from dllm_core.config import DecodeConfig, EngineConfig
 from dllm_core.errors import ConfigError
-from jobs.cli import SWITCHES, parse, say
+from jobs.cli import STOPPED, SWITCHES, guarded, parse, say
 from jobs.help import help_text
 from jobs.names import kinds, settings
 
@@ -148,6 +149,22 @@ WRONG_FLAGS = {
     "--model.device tpu": "model.device: Input should be 'cuda' or 'cpu', got 'tpu'",
     "--decode.n 2": "decode: n is 2 but temperature is 0: all samples of a prompt would be the same",
 }
+
+
+@pytest.mark.parametrize("flag", [["--max-error-rate", "0.25"], ["--max-error-rate=0.25"]])
+def test_the_error_rate_has_a_short_flag_and_retries_are_no_setting(job_file, flag):
+    asked = parse(["--config", str(job_file), *flag, "--retry-errors"], "jobs/generate.py", "")
+    assert asked.config.cluster.max_error_rate == 0.25
+    assert asked.retry_errors
+    assert not parse(["--config", str(job_file)], "jobs/generate.py", "").retry_errors
+
+
+def test_too_many_errors_end_with_the_code_of_a_stopped_job(capsys):
+    def fail(words):
+        raise TooManyErrors(60, 100, 0.5, 40, "prompt is empty")
+
+    assert guarded(fail, []) == STOPPED
+    assert capsys.readouterr().err.startswith("error: 60 of the 100 rows of this run have an error")
 
 
 @pytest.mark.parametrize("flags", WRONG_FLAGS)

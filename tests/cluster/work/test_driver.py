@@ -6,9 +6,12 @@ import pytest
 
 from cluster.config import ClusterConfig
 from cluster.errors import UnreadableInput, UnwritableOutput
+from cluster.reports import Failures, ShardReport, Tally
 from cluster.work.driver import Driver, NoWorkers
 from cluster.work.happenings import Finished, Loaded, Lost, Warned, WorkerDied
-from cluster.work.queue import GuiltyShards, ShardQueue
+from cluster.work.health import Health
+from cluster.work.queue import ShardQueue
+from cluster.work.suspects import GuiltyShards
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import FakePool, make_shards
 
@@ -16,7 +19,7 @@ from tests.fakes_cluster import FakePool, make_shards
 def drive(pool: FakePool, shards, workers: int | dict[str, int] = 3, rows_ahead: int = 20, **config):
     """Everything that happens; a law that every run must keep is checked on the way."""
     happened = [each for each in driver_of(pool, shards, workers, rows_ahead, **config).run() if each is not None]
-    finished = [each.shard.id for each in happened if isinstance(each, Finished)]
+    finished = [each.shard.id for each in happened if isinstance(each, Finished) and not each.report.piece]
     assert sorted(finished) == sorted(shard.id for shard in shards)
     return happened
 
@@ -67,22 +70,93 @@ def test_other_workers_go_on_while_one_dies():
     assert any(isinstance(each, Finished) for each in happened[death:replaced])
 
 
-def test_an_innocent_neighbour_of_a_deadly_shard_is_finished_before_the_job_stops():
+def kill(shards, *rows):
+    """Rows of the file, as a pool wants them."""
+    return {(shard.id, row) for row in rows for shard in shards if shard.start <= row < shard.stop}
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("rows", [[0], [119], [50, 59], [55, 56], [0, 33, 119], [7, 8, 9]])
+def test_rows_that_kill_are_found_and_everything_else_is_decoded(workers, rows):
     shards = make_shards(12)
-    pool = FakePool(deadly={shards[5].id})
-    with pytest.raises(GuiltyShards, match=r"rows 50 to 59 of /data/a.parquet\) ended 3 workers"):
-        drive(pool, shards)
-    assert {name for _, name in pool.decoded} == {shard.id for shard in shards} - {shards[5].id}
-    assert len(pool.dropped) == 3
+    pool = FakePool(deadly_rows=kill(shards, *rows))
+    drive(pool, shards, workers)
+    assert pool.convicted.keys() == pool.deadly_rows
+    assert sum(map(len, pool.have.values())) == 120
+    for (_, row), verdict in pool.convicted.items():
+        assert verdict.startswith("this row ended "), row
+        assert "workers, the last one while it was decoded alone; last cause: RuntimeError: killed at" in verdict
 
 
-def test_several_deadly_shards_are_all_named_once_everything_else_is_done():
-    shards = make_shards(30)
-    pool = FakePool(deadly={shards[i].id for i in (0, 9, 29)})
-    with pytest.raises(GuiltyShards) as stopped:
+def test_a_search_costs_a_death_per_halving_and_blames_no_neighbour():
+    shards = make_shards(4, rows=256)
+    pool = FakePool(deadly_rows=kill(shards, 256))
+    happened = drive(pool, shards, workers=1, rows_ahead=512)
+    assert len(kinds(happened, Lost)) == 2 + 1 + 8  # twice in company, alone, and log2(256) halvings
+    assert "ended 11 workers" in pool.convicted[shards[1].id, 256]
+    assert {shard.id for shard in pool.alone} == {shards[1].id}
+    told = [warned.message for warned in kinds(happened, Warned)]
+    assert told[0] == "rows 256 to 511 of /data/a.parquet ended 3 workers, the last one alone; trying the halves"
+    assert told[-1].startswith("row 256 of /data/a.parquet: this row ended 11 workers")
+    assert len(told) == 9
+
+
+def test_a_search_in_many_shards_is_no_broken_system():
+    shards = make_shards(60)
+    pool = FakePool(deadly_rows=kill(shards, *range(3, 600, 30)))
+    drive(pool, shards, workers=1)
+    assert len(pool.convicted) == 20
+
+
+def test_eight_neighbours_that_kill_are_no_broken_system():
+    shards = make_shards(2, rows=16)
+    pool = FakePool(deadly_rows=kill(shards, *range(8)))
+    drive(pool, shards, workers=1)
+    assert len(pool.convicted) == 8
+
+
+def test_a_row_that_kills_whoever_reads_it_is_given_up_when_everything_else_is_done():
+    shards = make_shards(12)
+    pool = FakePool(unreadable=kill(shards, 55))
+    with pytest.raises(GuiltyShards, match=r"\(row 55 of /data/a.parquet\) ended [78] workers.* only read"):
         drive(pool, shards)
-    assert {guilt.shard.id for guilt in stopped.value.found} == pool.deadly
-    assert len(pool.decoded) == 27
+    assert sum(map(len, pool.have.values())) == 119
+
+
+def test_a_shard_whose_every_row_kills_ends_the_job_within_bounds():
+    shards = make_shards(3, rows=256)
+    pool = FakePool(deadly={shards[0].id})
+    with pytest.raises(NoWorkers, match="workers in a row died before any finished a shard"):
+        drive(pool, shards, workers=1)
+    assert len(pool.dropped) <= 2 + 1 + 10 + 1 + 2 * 9
+    assert {name for _, name in pool.decoded} == {shard.id for shard in shards[1:]}
+
+
+def test_error_rows_that_are_written_are_no_success_of_a_system_in_which_every_row_kills():
+    shards = make_shards(8, rows=2)
+    pool = FakePool(deadly={shard.id for shard in shards})
+    with pytest.raises(NoWorkers, match="workers in a row died before any finished a shard"):
+        drive(pool, shards, workers=1, rows_ahead=4)
+
+
+def test_what_an_earlier_run_has_of_a_split_shard_is_not_decoded_again():
+    shards = make_shards(3)
+    pool = FakePool(deadly_rows=kill(shards, 15), have={shards[1].id: {10, 11, 12, 13, 17, 18, 19}})
+    queue = ShardQueue(shards, 20, begun={shards[1].id: [shards[1].cut(14, 17)]})
+    assert len(queue) == 3
+    happened = [each for each in Driver(pool, queue, ClusterConfig(), pool.clock).run() if each is not None]
+    assert pool.convicted.keys() == pool.deadly_rows
+    assert len(kinds(happened, Lost)) == 3  # three rows, then two, then one
+    assert pool.decoded[-1][1] == shards[1].id
+
+
+def test_a_row_is_convicted_by_three_deaths_at_least_also_after_a_resume():
+    shards = make_shards(1)
+    pool = FakePool(deadly_rows=kill(shards, 5), have={shards[0].id: {0, 1, 2, 3, 4, 6, 7, 8, 9}})
+    queue = ShardQueue(shards, 20, begun={shards[0].id: [shards[0].cut(5, 6)]})
+    happened = list(Driver(pool, queue, ClusterConfig(), pool.clock).run())
+    assert len(kinds(happened, Lost)) == 3
+    assert "ended 3 workers" in pool.convicted[shards[0].id, 5]
 
 
 def test_a_job_whose_every_shard_kills_is_given_up_early():
@@ -97,6 +171,42 @@ def test_a_shard_that_killed_twice_by_bad_luck_is_finished():
     pool = FakePool(dies_after={"w1": 0, "w2": 0})
     drive(pool, shards, workers=1)
     assert pool.decoded[-1][1] == shards[1].id  # both in hand of w1 and w2 were suspects and came last
+
+
+def test_a_worker_whose_rows_all_fail_is_replaced_and_what_it_held_is_done_without_blame():
+    shards = make_shards(30)
+    pool = FakePool(sick={"w2"})
+    happened = drive(pool, shards, recycle_after=20)
+    (lost,) = kinds(happened, Lost)
+    assert lost.worker == "w2"
+    assert str(lost.cause) == "its last 20 rows all failed while they were decoded, the last ones with: it is NaN"
+    assert len(lost.shards) >= 1
+    assert sum(worker == "w2" for worker, _ in pool.decoded) == 2
+    assert pool.started == 4
+
+
+def test_rows_that_fail_count_from_the_last_sound_one():
+    health = Health(recycle_after=20)
+    reports = [Failures({"NaN": 12}, 12), Failures({"NaN": 12}, 12, sound=True), Failures({"NaN": 7}, 7)]
+    assert [health.judge("w", ShardReport("s", Tally(12), failures=each)) for each in reports] == [None] * 3
+    assert "last 20 rows" in str(health.judge("w", ShardReport("s", Tally(1), failures=Failures({"NaN": 1}, 1))))
+
+
+def test_a_replacement_that_fails_from_its_first_row_is_kept():
+    shards = make_shards(30)
+    pool = FakePool(sick={f"w{i}" for i in range(9)})
+    assert len(kinds(drive(pool, shards, workers=2, recycle_after=20), Lost)) == 2
+    assert pool.started == 4
+
+
+def test_a_replacement_that_was_sound_for_a_while_is_replaced_like_any_other():
+    shards = make_shards(40)
+    pool = FakePool(sick={"w1"})
+    queue = ShardQueue(shards, 20)
+    for happening in Driver(pool, queue, ClusterConfig(recycle_after=20), pool.clock).run():
+        if isinstance(happening, Finished) and happening.worker == "w2":
+            pool.sick = {"w2"}
+    assert pool.started == 3
 
 
 def test_three_deaths_in_a_row_while_loading_stop_the_job_with_the_last_cause():

@@ -1,6 +1,6 @@
 """Who gets which shard."""
 
-from cluster.work.queue import MOST_HELD, GuiltyShards, ShardQueue
+from cluster.work.queue import MOST_HELD, ShardQueue
 from tests.fakes_cluster import make_shards
 
 
@@ -67,19 +67,26 @@ def test_a_shard_blamed_by_two_workers_runs_alone_and_after_the_others():
     assert not queue.remain()
 
 
-def test_a_suspect_that_kills_alone_is_named_with_its_file_and_rows():
+def lost_alone(queue, times, cause="segfault"):
+    """The next thing to do, until it was lost so often."""
+    for number in range(times):
+        shard = queue.next_for(f"lost-{number}-{len(queue)}")
+        queue.lose(f"lost-{number}-{len(queue)}", cause)
+    return shard
+
+
+def test_a_suspect_that_kills_alone_is_halved_and_its_halves_run_alone():
     (shard,) = make_shards(1)
     queue = ShardQueue([shard], rows_ahead=10)
-    for worker in ("u", "v"):
-        queue.next_for(worker)
-        queue.lose(worker, "gone")
-    assert queue.next_for("w") is shard
-    queue.lose("w", "segfault")
+    assert lost_alone(queue, 3) is shard
+    assert len(queue) == 2
+    left, right = queue.next_for("u"), queue.next_for("v")
+    assert (left.start, left.stop, right.start, right.stop) == (0, 5, 5, 10)
+    assert queue.next_for("u") is None
+    queue.finish("u", left, stands=False)
+    assert queue.remain()
+    queue.finish("v", right)
     assert not queue.remain()
-    assert str(GuiltyShards(queue.guilty)).startswith(
-        f"shard {shard.id} (rows 0 to 9 of /data/a.parquet) ended 3 workers, the last of them while it was decoded "
-        "alone; last cause: segfault"
-    )
 
 
 def test_what_was_held_on_a_node_that_left_comes_back_first_and_without_blame():
@@ -88,7 +95,7 @@ def test_what_was_held_on_a_node_that_left_comes_back_first_and_without_blame():
     for worker in ("u", "v", "w", "x"):
         assert take_all(queue, worker) == [shards[0].id, shards[1].id]
         assert queue.unheld() == 6
-        queue.take_back(worker)
+        queue.give_back(worker)
     assert queue.unheld() == 8
     assert take_all(queue, "y") == [shards[0].id, shards[1].id]
 
@@ -101,6 +108,50 @@ def test_a_suspect_stays_one_when_the_node_that_had_it_left():
         queue.lose(worker, "gone")
     assert take_all(queue, "w") == [shards[1].id, shards[2].id]
     assert queue.next_for("x") is shards[0]
-    queue.take_back("x")
+    queue.give_back("x")
     assert queue.guilty == []
     assert queue.next_for("y") is shards[0]
+
+
+def test_pieces_that_are_all_there_and_not_joined_get_one_more_look():
+    (shard,) = make_shards(1)
+    queue = ShardQueue([shard], rows_ahead=10)
+    lost_alone(queue, 3)
+    for worker in ("u", "v"):
+        queue.finish(worker, queue.next_for(worker), stands=False)
+    again = queue.next_for("u")
+    assert (again.start, again.stop, again.piece_of) == (0, 10, (0, 10))
+    queue.finish("u", again)
+    assert not queue.remain()
+
+
+def test_a_late_whole_part_ends_the_search():
+    (shard,) = make_shards(1)
+    queue = ShardQueue([shard], rows_ahead=10)
+    lost_alone(queue, 3)
+    left, _ = queue.next_for("u"), queue.next_for("v")
+    queue.finish("u", left)
+    assert not queue.remain()
+    queue.lose("v", "gone")
+    assert queue.next_for("w") is None
+    assert queue.tell()[-1][0] == "halved"
+
+
+def test_pieces_that_wait_are_forgotten_when_the_part_stands():
+    (shard,) = make_shards(1)
+    queue = ShardQueue([shard], rows_ahead=10)
+    lost_alone(queue, 3)
+    queue.finish("u", queue.next_for("u"))
+    assert not queue.remain()
+    assert queue.next_for("v") is None
+
+
+def test_whole_suspects_come_before_halves_and_halves_shard_by_shard():
+    shards = make_shards(3)
+    queue = ShardQueue(shards, rows_ahead=30)
+    for worker in ("u", "v"):
+        take_all(queue, worker)
+        queue.lose(worker, "gone")
+    lost_alone(queue, 2)  # the first two, each alone
+    order = [(shard.id, shard.start) for shard in map(queue.next_for, "wxyz")]
+    assert order == [(shards[2].id, 20), (shards[1].id, 10), (shards[1].id, 15), (shards[0].id, 0)]

@@ -41,3 +41,18 @@ def test_one_that_fails_lets_the_next_pass():
     with turns.drawn() as turn:
         turn.come()
     assert not turns.open
+
+
+def test_a_turn_that_is_over_can_come_again_at_the_end_of_the_line():
+    turns, order = Turns(), []
+    with turns.drawn() as first, turns.drawn() as second:
+        first.come()
+        first.over()
+        again = threading.Thread(target=lambda: (first.come(), order.append("first again")), daemon=True)
+        again.start()
+        second.come()
+        time.sleep(0.05)
+        order.append("second")
+        second.over()
+        again.join(5)
+    assert order == ["second", "first again"]

@@ -147,9 +147,13 @@ def test_a_stranger_among_the_parts_is_named(storage, plan, tables, output):
 def test_a_replaced_part_holds_the_new_rows(storage, plan, tables, output):
     write_part(storage, plan.shards[0], tables[0], PRINT, output)
     again = tables[0].set_column(0, "prompt", [["again"] * 4])
-    replace_part(storage, plan.shards[0], again, PRINT, output)
+    version = storage.version(part_name(plan.shards[0], output))
+    assert replace_part(storage, plan.shards[0], again, PRINT, output, version)
     assert read_part(storage, plan.shards[0], output).equals(again)
     assert find_part(storage, plan.shards[0], PRINT, output) is not None
+    assert not replace_part(storage, plan.shards[0], tables[0], PRINT, output, version)
+    assert read_part(storage, plan.shards[0], output).equals(again)
+    assert list((storage.root / "_run" / "tmp").iterdir()) == []
 
 
 def test_an_input_without_rows_gives_an_empty_table_with_every_column(storage, plan, output, tmp_path):

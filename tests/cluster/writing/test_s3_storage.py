@@ -8,7 +8,7 @@ from cluster.errors import ForeignFile, StoreRefused
 from cluster.fingerprint import NAME, check, save
 from cluster.s3.config import S3Config
 from cluster.shard import Shard
-from cluster.writing.parts import find_parts, read_part, replace_part, write_part
+from cluster.writing.parts import find_parts, part_name, read_part, replace_part, write_part
 from cluster.writing.place import storage_at
 from cluster.writing.s3_storage import S3Storage
 from cluster.writing.storage import LocalStorage
@@ -152,7 +152,10 @@ def test_a_second_writer_finds_the_first_ones_part_and_a_lost_reply_is_no_second
     assert write_part(storage, shards[0], table(shards[0]), "print", OUTPUT)
     assert not write_part(storage, shards[0], table(shards[0], "late"), "print", OUTPUT)
     assert read_part(storage, shards[0], OUTPUT)["text"].to_pylist() == ["x", "x"]
-    replace_part(storage, shards[0], table(shards[0], "again"), "print", OUTPUT)
+    version = storage.version(part_name(shards[0], OUTPUT))
+    store.proxy.fault("lost", 1, "PUT")
+    assert replace_part(storage, shards[0], table(shards[0], "again"), "print", OUTPUT, version)
+    assert not replace_part(storage, shards[0], table(shards[0], "late"), "print", OUTPUT, version)
     assert read_part(storage, shards[0], OUTPUT)["text"].to_pylist() == ["again", "again"]
 
 

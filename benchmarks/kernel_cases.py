@@ -36,6 +36,7 @@ class Case:
     bytes: float  # that must be read and written at least
     products: float = 0.0  # floating point operations of the matrix products
     tolerance: float = 2e-2  # bf16 operands
+    exact: Callable[[], Outputs] | None = None  # the twin on the same numbers in fp64; None: `twin` is exact enough
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,24 @@ class Sizes:
     experts: int = 64  # LLaDA-MoE-7B-A1B's, as are the next two
     expert_width: int = 2048
     expert_inner: int = 1024
+    heads: tuple[tuple[int, int], ...] = ((32, 32), (28, 4))  # query heads, key/value heads
+    d: int = 128
+
+
+TINY = Sizes(5, 2, 24, 4, 100, 64, experts=3, expert_width=24, expert_inner=16, heads=((2, 2), (7, 1)), d=16)
+
+
+def wide(*tensors: Tensor) -> list[Tensor]:
+    return [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
 
 
 def cases(sizes: Sizes, device: str, dtype: torch.dtype = torch.bfloat16) -> Iterator[Case]:
     yield from signal_cases(sizes, device, dtype)
-    for heads, groups in ((32, 32), (28, 4)):
+    for heads, groups in sizes.heads:
         for rows in (sizes.block, sizes.length):
-            yield from attention_cases(sizes, device, dtype, heads, groups, rows)
-    yield from store_cases(sizes, device, dtype)
+            yield from attention_cases(sizes, device, dtype, heads, groups, rows, sizes.d)
+    yield from attention_cases(sizes, device, dtype, *sizes.heads[-1], sizes.block, sizes.d, keyed=True)
+    yield from store_cases(sizes, device, dtype, sizes.d)
     yield from cluster_cases(sizes, device)
     yield from controller_cases(sizes, device)
     yield from moe_cases(sizes, device, dtype)
@@ -121,6 +132,7 @@ def attention_cases(
         lambda: (ragged_attention.ragged_attention_torch(q, k, v, runs, keys),),
         2 * q.nbytes + k.nbytes + v.nbytes,
         2 * scored,
+        exact=lambda: (ragged_attention.ragged_attention_torch(*wide(q, k, v), runs, keys),),
     )
     yield Case(
         f"mean_attention, {sized}",
@@ -128,6 +140,7 @@ def attention_cases(
         lambda: (probs.mean_attention_torch(q, k, runs, length, keys),),
         q.nbytes + k.nbytes + 4 * len(q) * length,
         2 * scored,
+        exact=lambda: (probs.mean_attention_torch(*wide(q, k), runs, length, keys),),
     )
     yield Case(
         f"attention_received, {sized}",
@@ -135,6 +148,7 @@ def attention_cases(
         lambda: (probs.attention_received_torch(q, k, runs, keys),),
         q.nbytes + k.nbytes,
         2 * scored,
+        exact=lambda: (probs.attention_received_torch(*wide(q, k), runs, keys),),
     )
     if rows == sizes.block:
         first = torch.arange(slots, device=device) * length
@@ -146,15 +160,17 @@ def attention_cases(
             lambda: (ragged_attention.ragged_attention_torch(q, k, v, runs, keys),),
             2 * q.nbytes + k.nbytes + v.nbytes,
             2 * scored,
+            exact=lambda: (ragged_attention.ragged_attention_torch(*wide(q, k, v), runs, keys),),
         )
         yield Case(
             f"attention_probs, {sized.replace(f'{slots} x {rows}', str(slots))}",
             lambda: (probs.attention_probs_triton(q[:slots], k, first, reach, length, few),),
             lambda: (probs.attention_probs_torch(q[:slots], k, first, reach, length, few),),
             k.nbytes + 4 * slots * heads * length,
+            exact=lambda: (probs.attention_probs_torch(*wide(q[:slots], k), first, reach, length, few),),
         )
         before = torch.randn(len(q), heads, length, device=device).log_softmax(-1)
-        at, past = torch.arange(len(q), device=device), before.clone()
+        at, past, origin = torch.arange(len(q), device=device), before.clone(), before.clone()
         yield Case(
             f"attention_drift, {sized}",
             lambda: (drift.attention_drift_triton(q, k, runs, before, at, keys).float(),),
@@ -162,11 +178,12 @@ def attention_cases(
             q.nbytes + k.nbytes + 2 * before.nbytes,
             2 * scored,
             tolerance=1e-3,
+            exact=lambda: (drift.attention_drift_torch(*wide(q, k), runs, origin.clone(), at, keys),),
         )
 
 
 def store_cases(sizes: Sizes, device: str, dtype: torch.dtype, d: int = 128) -> Iterator[Case]:
-    n, heads = sizes.slots * sizes.block, 32
+    n, heads = sizes.slots * sizes.block, sizes.heads[0][0]
     k, v = (torch.randn(n, heads, d, device=device).to(dtype) for _ in range(2))
     phases = torch.randn(2, sizes.length, d // 2, device=device)
     cell, position = torch.randperm(2 * n, device=device)[:n], torch.randint(0, sizes.length, (n,), device=device)
@@ -203,9 +220,10 @@ def store_cases(sizes: Sizes, device: str, dtype: torch.dtype, d: int = 128) -> 
 
 
 def cluster_cases(sizes: Sizes, device: str) -> Iterator[Case]:
-    rows, clusters = 3 * sizes.block, 8
+    clusters = 8
+    rows = 3 * clusters * -(-sizes.block // clusters)
     h = torch.nn.functional.normalize(torch.randn(sizes.slots, rows, sizes.width, device=device), dim=-1)
-    mean = h[:, ::12].contiguous()
+    mean = h[:, :: rows // clusters][:, :clusters].contiguous()
     part = torch.zeros(sizes.slots, rows, dtype=torch.long, device=device)
     owner, label = part[:, :clusters].contiguous(), torch.arange(rows, device=device).expand_as(part) % clusters
     yield Case(
@@ -259,7 +277,7 @@ def believed(course: course_step.Course) -> Outputs:
 
 
 def moe_cases(sizes: Sizes, device: str, dtype: torch.dtype) -> Iterator[Case]:
-    width, inner, k = sizes.expert_width, sizes.expert_inner, 8
+    width, inner, k = sizes.expert_width, sizes.expert_inner, min(8, sizes.experts)
     gate, up = (torch.randn(sizes.experts, inner, width, device=device).mul(width**-0.5).to(dtype) for _ in range(2))
     down = torch.randn(sizes.experts, width, inner, device=device).mul(inner**-0.5).to(dtype)
     for n in (sizes.slots * sizes.block, sizes.slots * sizes.length):
@@ -272,4 +290,5 @@ def moe_cases(sizes: Sizes, device: str, dtype: torch.dtype) -> Iterator[Case]:
             lambda x=x, e=expert, w=weight: (moe.grouped_mlp_torch(x, e, w, gate, up, down),),
             gate.nbytes + up.nbytes + down.nbytes + 2 * x.nbytes,
             6.0 * n * k * width * inner,
+            exact=lambda x=x, e=expert, w=weight: (moe.grouped_mlp_torch(*wide(x, e, w, gate, up, down)),),
         )

@@ -127,6 +127,12 @@ class Canvas:
         return any(seat is not None and seat.request.temperature > 0 for seat in self.seats)
 
     @property
+    def narrows(self) -> bool:
+        """Whether any request in a slot draws from the likeliest tokens alone; a host fact."""
+        requests = [seat.request for seat in self.seats if seat is not None]
+        return any(request.temperature > 0 and request.top_p < 1 for request in requests)
+
+    @property
     def finished(self) -> Tensor:
         """[B] no mask left, or an EOS with everything before it decided."""
         masked = self.masked

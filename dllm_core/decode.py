@@ -58,7 +58,8 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         reads = commit.reads(canvas)
         rows = Rows.of(planned, canvas, readers(reads, model.shift))
         rows, x, work = forward(model, desk.store, cache, commit, rows, canvas, max_rows, desk.replay)
-        signals = read_signals(model, rows, x, canvas, reads, commit.adjust, commit.needs_margin, commit.tempers_logits)
+        adjust = commit.adjust if commit.adjusts_logits else None
+        signals = read_signals(model, rows, x, canvas, reads, adjust, commit.needs_margin, commit.tempers_logits)
         desk.counts.add(work, canvas)
 
         chosen = commit.choose(canvas, signals) & canvas.masked & signals.read

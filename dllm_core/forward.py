@@ -7,6 +7,7 @@ from dllm_core.cache.base import CachePolicy
 from dllm_core.canvas import Canvas
 from dllm_core.commit.base import CommitPolicy
 from dllm_core.models.base import Layer, Model
+from dllm_core.project import keep, project
 from dllm_core.replay import Replay
 from dllm_core.rows import Rows
 from dllm_core.store import LayerStore
@@ -39,13 +40,12 @@ def forward(
         if cache.moves_rows:
             k, v = layer.kv(x)  # [N, G, d], no rotary phase yet
             old_key = cache.before_write(tap, rows, x, k, v)  # [N] bool or None
-            store.write(i, rows, layer.rotate(k, rows.position), v, x, k, old_key)
+            keep(layer, store, i, rows, k, v, x, old_key)
             rows, x = cache.reselect(tap, rows, x)
             q = layer.rotate(layer.q(x), rows.position)  # [N, H, d]
             computed = rows.count(slots)
         else:
-            q, turned, v, k = layer.qkv(x, rows.position)
-            store.write(i, rows, turned, v, x, k)
+            q = project(layer, store, i, rows, x)
         out = attend_and_finish(layer, store, i, rows, x, q, canvas, max_rows)
         store.add(i, rows, x, out)
         cache.after_attend(tap, rows, q)

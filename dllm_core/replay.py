@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dllm_core.canvas import Canvas
 from dllm_core.models.base import Model
+from dllm_core.project import project
 from dllm_core.rows import Rows
 from dllm_core.store import LayerStore
 from kernels.ragged_attention import Run, Tiles, ragged_attention, rows_of_tile, tiles_of
@@ -99,8 +100,7 @@ def through_layers(model: Model, store: LayerStore, token: Tensor, rows: Rows, t
     """token [S] -> x [S, D]. As `forward` for policies that leave its hooks alone, and without its chunks."""
     x = model.embed(token)
     for i, layer in enumerate(model.layers):
-        q, k, v, plain = layer.qkv(x, rows.position)
-        store.write(i, rows, k, v, x, plain)
+        q = project(layer, store, i, rows, x)
         out = layer.finish(x, ragged_attention(q, store.k[i], store.v[i], tiles))
         store.add(i, rows, x, out)
         x = out

@@ -7,12 +7,15 @@ import torch
 from torch import Tensor
 
 from dllm_core.canvas import Canvas
-from dllm_core.models.base import Model
+from dllm_core.models.base import HasHead, Model
 from dllm_core.rows import Rows
-from kernels.token_signals import Draw, token_signals
+from kernels.dispatch import fused
+from kernels.linear_signals import linear_signals
+from kernels.token_signals import Draw, TokenSignals, token_signals
 
 Adjust = Callable[[Canvas, Tensor, Tensor, Tensor], Tensor]  # canvas, slot [n], position [n], logits [n, V] -> logits
 CHUNK_BYTES = 128 * 2**20  # fp32 logits that are held at once; bounds memory, not results
+FUSED_ROWS = 4096  # that the fused head takes at once: 0.25 kB each for every thousand tokens of the vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,14 @@ def read_signals(
     x: Tensor,
     canvas: Canvas,
     reads: Tensor,
-    adjust: Adjust,
+    adjust: Adjust | None,
     needs_margin: bool = False,
     tempered: bool = False,
 ) -> Signals:
     """Run the vocabulary head on the computed rows x [N, D] that predict a position of reads [B, T], on no others.
 
-    Where the rows say themselves which of them are read, they have been asked with the same reads.
+    Where the rows say themselves which of them are read, they have been asked with the same reads. On a GPU logits that
+    nobody adjusts (None), mixes with a guide's or sorts for top-p are never written to memory.
     tempered: `adjust` gives logits at each request's temperature; tokens are drawn from them as they are.
     """
     signals = Signals.unread(canvas)
@@ -54,14 +58,21 @@ def read_signals(
     if guide is not None:
         led = guide >= 0
         slot, target, row, guide = slot[led], target[led], row[led], row[guide[led]]
-    chunk = max(1, CHUNK_BYTES // (4 * model.shape.vocab))
-    for a in range(0, len(slot), chunk):
-        part = slice(a, a + chunk)
+    whole = adjust is not None or guide is not None or canvas.narrows or not fused(x)
+    if not whole and isinstance(model, HasHead):
+        for part in _slices(len(slot), FUSED_ROWS):
+            draw = draw_of(canvas, slot[part], target[part])
+            said = linear_signals(*model.head_of(x[row[part]]), draw, needs_margin)
+            note(signals, said, slot[part], target[part])
+        return signals
+    for part in _slices(len(slot), max(1, CHUNK_BYTES // (4 * model.shape.vocab))):
         logits = model.unembed(x[row[part]])  # [n, V]
         if guide is not None:
             logits = guided(logits, model.unembed(x[guide[part]]), canvas.guidance[slot[part]])
-        logits = adjust(canvas, slot[part], target[part], logits)
-        note(signals, logits, slot[part], target[part], canvas, needs_margin, tempered)
+        if adjust is not None:
+            logits = adjust(canvas, slot[part], target[part], logits)
+        said = token_signals(logits, draw_of(canvas, slot[part], target[part], tempered), needs_margin)
+        note(signals, said, slot[part], target[part])
     if guide is not None:
         for plane in (signals.token, signals.confidence, signals.entropy, signals.margin):
             plane.copy_(plane[canvas.leader])
@@ -73,9 +84,7 @@ def read_more(
 ) -> Signals:
     """signals, which were read at reads [B, T], and those of more [B, T] beside them; what they say is not adjusted."""
     extra = more & ~reads
-    found = read_signals(
-        model, replace(rows, read=None), x, canvas, extra, lambda canvas, slot, position, logits: logits
-    )
+    found = read_signals(model, replace(rows, read=None), x, canvas, extra, None)
     return Signals(
         torch.where(extra, found.token, signals.token),
         torch.where(extra, found.confidence, signals.confidence),
@@ -115,20 +124,25 @@ def guided(logits: Tensor, unconditional: Tensor, scale: Tensor) -> Tensor:
     return torch.where((scale > 0)[:, None], mixed, logits)
 
 
-def note(
-    signals: Signals, logits: Tensor, slot: Tensor, target: Tensor, canvas: Canvas, needs_margin: bool, tempered: bool
-) -> None:
-    """Write what logits [n, V] say of the positions (slot, target) [n] into the planes."""
-    draw = None
-    if canvas.samples:
-        turn = canvas.age[slot] if canvas.noise_per_step else torch.zeros_like(target)
-        heat, top_p = canvas.temperature[slot], canvas.top_p[slot]
-        if tempered:
-            heat, top_p = (heat > 0).to(heat.dtype), torch.ones_like(top_p)
-        draw = Draw(heat, top_p, canvas.seed[slot], target, turn)
-    said = token_signals(logits, draw, needs_margin)
+def draw_of(canvas: Canvas, slot: Tensor, target: Tensor, tempered: bool = False) -> Draw | None:
+    """How the positions (slot, target) [n] draw their tokens; None where no request of the canvas does."""
+    if not canvas.samples:
+        return None
+    turn = canvas.age[slot] if canvas.noise_per_step else torch.zeros_like(target)
+    heat, top_p, narrows = canvas.temperature[slot], canvas.top_p[slot], canvas.narrows
+    if tempered:
+        heat, top_p, narrows = (heat > 0).to(heat.dtype), torch.ones_like(top_p), False
+    return Draw(heat, top_p, canvas.seed[slot], target, turn, narrows)
+
+
+def note(signals: Signals, said: TokenSignals, slot: Tensor, target: Tensor) -> None:
+    """Write what is said of the positions (slot, target) [n] into the planes."""
     signals.token[slot, target] = said.token
     signals.confidence[slot, target] = said.confidence
     signals.entropy[slot, target] = said.entropy
     if said.margin is not None:
         signals.margin[slot, target] = said.margin
+
+
+def _slices(count: int, most: int) -> list[slice]:
+    return [slice(a, a + most) for a in range(0, count, most)]

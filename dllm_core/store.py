@@ -7,6 +7,7 @@ from torch import Tensor
 
 from dllm_core.models.base import ModelShape
 from dllm_core.rows import Rows
+from kernels.scatter_kv import scatter_kv
 
 
 class LayerStore:
@@ -37,6 +38,13 @@ class LayerStore:
         if old_key is not None:
             k = torch.where(old_key[:, None, None], self.k[layer][rows.cell], k)
         for plane, value in ((self.k, k), (self.v, v), (self.h, x), (self.plain, plain)):
+            if plane is not None:
+                plane[layer].index_copy_(0, rows.cell, value)
+
+    def turn_and_write(self, layer: int, rows: Rows, k: Tensor, v: Tensor, x: Tensor, phases: Tensor) -> None:
+        """As `write`, of keys k [N, G, d] without rotary phase, which the kernel turns on their way."""
+        scatter_kv(k, v, phases, rows.position, rows.cell, self.k[layer], self.v[layer])
+        for plane, value in ((self.h, x), (self.plain, k)):
             if plane is not None:
                 plane[layer].index_copy_(0, rows.cell, value)
 

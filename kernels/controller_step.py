@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernels.dispatch import jit, power_of_2, tl
+from kernels.dispatch import jit, launched, power_of_2, tl
 
 Cell = Literal["lstm", "gru"]
 GATES: dict[Cell, int] = {"lstm": 4, "gru": 3}
@@ -79,7 +79,7 @@ def controller_step(
     x: Tensor, state: Tensor, gate: Tensor, fresh: Tensor, network: Recurrence, packed: Tensor
 ) -> tuple[Tensor, Tensor]:
     """As `controller_step_reference`, for [..., F], [layers, ..., S], [...] and [...]; packed = `network.packed()`."""
-    if x.is_cuda and network.hidden <= LARGEST_HIDDEN:
+    if launched(x) and network.hidden <= LARGEST_HIDDEN:
         return controller_step_triton(x, state, gate, fresh, network, packed)
     return controller_step_torch(x, state, gate, fresh, network)
 

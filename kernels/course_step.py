@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.dispatch import jit, power_of_2, tl
+from kernels.dispatch import jit, launched, power_of_2, tl
 from kernels.kalman import Noise, Trend, begun, predicted, slowed, updated
 
 BLOCK = 128  # positions of a program, one a thread; not measured
@@ -71,7 +71,7 @@ class Rules(NamedTuple):
 
 def course_step(course: Course, y: Tensor, token: Tensor, seen: Tensor, rules: Rules) -> Course:
     """y [..] fp64 and candidate token [..] int64 of the places in seen [..] bool; elsewhere both may be anything."""
-    if y.is_cuda:
+    if launched(y):
         return course_step_triton(course, y, token, seen, rules)
     return course_step_torch(course, y, token, seen, rules)
 

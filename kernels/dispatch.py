@@ -4,15 +4,24 @@
 
 A file with kernels can be imported where there is no Triton, as on a Mac: only a launch fails there, and says why. With
 TRITON_INTERPRET=1, set before the first import, kernels run on CPU tensors in Triton's interpreter; so they are tested.
+`using("kernels")` and `using("twins")` take the choice away from the device, for tests and benchmarks.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-__all__ = ["INTERPRETED", "check_last_stride", "fused", "jit", "multiprocessors", "power_of_2", "tl", "widened"]
+__all__ = [
+    "INTERPRETED", "check_last_stride", "fused", "jit", "launched", "multiprocessors", "power_of_2", "tl", "using",
+    "widened",
+]  # fmt: skip
+
+Way = Literal["kernels", "twins"]
+_WAY: ContextVar[Way | None] = ContextVar("kernels or twins", default=None)  # None: the device decides
 
 try:
     import triton
@@ -41,9 +50,27 @@ else:
         return triton.jit(kernel)
 
 
+@contextmanager
+def using(way: Way) -> Iterator[None]:
+    """Within it, and in this thread, operations take this way wherever their tensors lie. float64 has twins alone,
+    but for the steps that are fp64 by nature.
+    """
+    token = _WAY.set(way)
+    try:
+        yield
+    finally:
+        _WAY.reset(token)
+
+
+def launched(x: Tensor) -> bool:
+    """Whether an operation that has a kernel for any type takes it."""
+    way = _WAY.get()
+    return x.is_cuda if way is None else way == "kernels"
+
+
 def fused(x: Tensor) -> bool:
     """Whether an operation on x goes to its kernel."""
-    return x.is_cuda and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    return launched(x) and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
 
 
 def widened(x: Tensor) -> bool:

@@ -6,8 +6,8 @@ A program multiplies a tile of rows with a tile of the vocabulary, operands as t
 leaves of each row what one part of a row leaves there: largest logit, runner-up, s, t, and the best perturbed score.
 Parts are joined by the same kernel. A row of 126k logits becomes 8 numbers for each 128 of them.
 
-The logits are not rounded to bf16 on the way, as they are when the head writes them; confidences differ by that. The
-decode loop does not use it yet: a commit policy may adjust logits, and guidance mixes two rows.
+The logits are not rounded to bf16 on the way, as they are when the head writes them; confidences differ by that. Where
+a commit policy adjusts logits, guidance mixes two rows or top-p sorts them, whole rows are needed: `token_signals`.
 
 Shapes: N rows, D width, V vocabulary, S = V / 128 parts.
 """
@@ -64,7 +64,7 @@ def linear_signals_triton(
     check_last_stride(h=h, weight=weight)
     if h.dtype != weight.dtype:
         raise ValueError(f"rows and head must have one dtype, got {h.dtype} and {weight.dtype}")
-    if draw is not None and bool(((draw.temperature > 0) & (draw.top_p < 1)).any()):
+    if draw is not None and draw.narrow and bool(((draw.temperature > 0) & (draw.top_p < 1)).any()):
         raise ValueError("top_p below 1 needs whole rows of logits: take token_signals for these rows")
     (rows, width), vocab = h.shape, weight.shape[0]
     if block_rows is None:

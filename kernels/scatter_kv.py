@@ -5,7 +5,7 @@
 computed in fp32 and rounded once. Rows that name the same cell must bring the same numbers, as padding rows do; then
 their order does not matter. Nothing but the named cells is written.
 
-The decode loop does not use it yet: a layer's `qkv` hands out keys that are already turned, together with the queries.
+On a CPU a layer turns queries and keys together; on a GPU the store's write takes bare keys and turns them here.
 
 Shapes: N rows, G key/value heads, d head width, P + 1 cells, M positions of the rotary table.
 """

@@ -50,6 +50,7 @@ class Draw(NamedTuple):
     seed: Tensor  # [N] int64
     position: Tensor  # [N] int64
     turn: Tensor  # [N] int64: 0, or the request's age for noise drawn anew at each step
+    narrow: bool = True  # False: no top_p is below 1, and the host need not ask the device
 
 
 def token_signals_reference(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -83,7 +84,7 @@ def _redraw(token: Tensor, confidence: Tensor, logits: Tensor, draw: Draw, hot: 
     """Put a drawn token and its probability where hot [N]."""
     row = hot.nonzero()[:, 0]
     own = logits[row]
-    token[row] = sampled_token(own, *(part[row] for part in draw))
+    token[row] = sampled_token(own, *(part[row] for part in draw[:5]))
     confidence[row] = token_confidence(own, token[row])
 
 
@@ -126,7 +127,7 @@ def token_signals_triton(
                 LEAST=LEAST, num_warps=8 if block >= BLOCK_DRAWN else 4, enable_fp_fusion=True,
             )  # fmt: skip
     said = joined(sums, tokens, draw, margin)
-    if draw is not None:
+    if draw is not None and draw.narrow:
         narrow = (draw.temperature > 0) & (draw.top_p < 1)
         if bool(narrow.any()):  # a nucleus takes a sort of the whole row; no kernel here has one
             _redraw(said.token, said.confidence, logits, draw, narrow)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -79,4 +79,35 @@ class Model(Protocol):
 
     def unembed(self, x: Tensor) -> Tensor:
         """x [n, D] -> logits [n, V]; -inf for the mask id and ids that no tokenizer entry has."""
+        ...
+
+
+class Head(NamedTuple):
+    """What `unembed` multiplies: logits = rows weight^T, -inf where blocked."""
+
+    rows: Tensor  # [n, D] after the last norm
+    weight: Tensor  # [V, D]
+    blocked: Tensor  # [V] bool
+
+
+@runtime_checkable
+class HasHead(Protocol):
+    """A model whose logits are one product. On a GPU what they say is then read without writing one to memory."""
+
+    def head_of(self, x: Tensor) -> Head:
+        """x [n, D], as for `unembed`."""
+        ...
+
+
+@runtime_checkable
+class TurnsByTable(Protocol):
+    """A layer whose rotary phases lie in a table. On a GPU keys are then turned while they are written."""
+
+    @property
+    def phases(self) -> Tensor:
+        """[2, positions, d / 2] cos and sin, fp32 at least; half-split."""
+        ...
+
+    def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x [N, D] -> q [N, H, d], k, v [N, G, d]; no rotary phase. One GEMM."""
         ...

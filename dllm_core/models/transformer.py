@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dllm_core.models.base import ModelShape
+from dllm_core.models.base import Head, ModelShape
 from dllm_core.models.blueprint import Blueprint, FamilyConfig
 from dllm_core.models.layers import rms_norm, rotary_table, rotate_half_split
 from dllm_core.models.mlp import Experts, GatedMlp
@@ -54,6 +54,11 @@ class Block(nn.Module):
             return turned[:, :heads], turned[:, heads:], parts[:, heads + kv :], plain
         q, plain = self._normed(parts[:, :heads], self.q_norm), self._normed(parts[:, heads : heads + kv], self.k_norm)
         return self.rotate(q, position), self.rotate(plain, position), parts[:, heads + kv :], plain
+
+    def projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        heads, kv = self.shape.heads, self.shape.kv_heads
+        q, k, v = self._project(x, 0, sum(self.split)).split((heads, kv, kv), 1)
+        return self._normed(q, self.q_norm), self._normed(k, self.k_norm), v
 
     def q(self, x: Tensor) -> Tensor:
         return self._normed(self._project(x, 0, self.split[0]), self.q_norm)
@@ -130,8 +135,11 @@ class Transformer(nn.Module):
         return F.embedding(token, self.wte)
 
     def unembed(self, x: Tensor) -> Tensor:
-        logits = F.linear(rms_norm(x, self.ln_f, self.made.eps), self.head)
-        return logits.masked_fill(self.blocked, float("-inf"))
+        rows, weight, blocked = self.head_of(x)
+        return F.linear(rows, weight).masked_fill(blocked, float("-inf"))
+
+    def head_of(self, x: Tensor) -> Head:
+        return Head(rms_norm(x, self.ln_f, self.made.eps), self.head, self.blocked)
 
     def weight_names(self) -> Iterator[tuple[str, Tensor]]:
         """Published tensor names and the (view of a) parameter that each fills, in the checkpoint's order."""

@@ -262,6 +262,8 @@ class Reading(CachePolicy):
 class Looking(Threshold):
     """Notes what it is shown, and makes every logit that it is given a little flatter."""
 
+    adjusts_logits = True
+
     def attach(self, canvas, shape) -> None:
         self.seen, self.shift = [], canvas.shift
 

@@ -1,0 +1,137 @@
+"""The whole engine on kernels, in the interpreter where there is no GPU, against the engine on their twins."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from dllm_core.config import DecodeConfig
+from dllm_core.request import Request
+from kernels import dispatch
+from kernels.dispatch import fused, launched, using
+from tests.fakes import engine_of, facts, tiny_model
+from tests.fakes_controller import FILTER, write_random
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy names each NaN
+CACHES = {
+    "none": {},
+    "prefix": {},
+    "dual": {},
+    "dkv": {"refresh_every": 2},
+    "entropy": {"tau": 2.8, "recent": 3},
+    "dllm": {"prompt_every": 3, "response_every": 2, "ratio": 0.3},
+    "elastic": {"gamma": 0.9},
+    "d2": {"rollout_p": 0.3, "current_k": 6, "sigma": 3.0, "inflate_w": 3},
+    "polestar": {"clusters": 3, "refreshed": 2, "capacity": 4, "tau_upd": 0, "burst": 0, "store": "nvfp4"},
+}
+COMMITS = {
+    "top_k": {},
+    "threshold": {"tau": 0.3},
+    "factor": {"f": 1.6},
+    "eb": {"gamma": 2.0},
+    "local_leap": {"tau": 0.3, "relaxed": 0.1},
+    "klass": {"tau": 0.1, "epsilon": 0.5, "history": 1},
+    "credit": {"tau": 0.3},
+    "certainty": {"tokens": 2, "sigma": 3.0},
+    "polestar": {"tau": 0.3, "early": 0.1, "alpha": 0.05},
+    "extrapolate": {"tau_min": 0.15, "c_floor": 0.0, "coverage": 0.2, "horizon": 3, "z": 0.1, "sigma_max": 9.0},
+    "tspd": {"controller": "lstm"},
+    "learn2pd": {"controller": "filter", "delta": 0.6},
+}
+USED_BY_ALL = {"_attention_kernel", "_join_kernel"}
+KEEPS_KEYS = {"dllm"}  # rows that keep their stored key are not written by the kernel
+WHOLE_LOGITS = {"klass", "credit"}  # they adjust them
+USED_BY = {
+    ("d2", "threshold"): {"_weights_kernel"},
+    ("elastic", "threshold"): {"_weights_kernel"},
+    ("polestar", "threshold"): {
+        "_assign_kernel", "_mean_kernel", "_drift_kernel", "_quantise_kernel", "_dequantise_kernel",
+    },
+    ("dual", "polestar"): {"_drift_kernel"},
+    ("dual", "extrapolate"): {"_course_kernel"},
+    ("dual", "tspd"): {"_controller_kernel"},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def controllers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("controllers")
+    write_random(folder / "lstm", seed=1)
+    write_random(folder / "filter", seed=3, **FILTER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """How often each kernel is launched."""
+    if not dispatch.INTERPRETED:
+        pytest.skip("only the interpreter counts launches")
+    from triton.runtime.interpreter import InterpretedFunction
+
+    counted, run = Counter(), InterpretedFunction.run
+    monkeypatch.setattr(
+        InterpretedFunction, "run", lambda self, *a, **k: (counted.update([self.fn.__name__]), run(self, *a, **k))[1]
+    )
+    return counted
+
+
+def answers(way: str, cache: str, commit: str):
+    settings = DecodeConfig(
+        cache={"kind": cache} | CACHES[cache], commit={"kind": commit} | COMMITS[commit], block_length=8
+    )
+    engine = engine_of(tiny_model(dtype=torch.float32), settings, slots=2, width=24)
+    requests = [
+        Request("a", [3, 1, 4, 1, 5, 9, 2], 9),
+        Request("b", [6], 4, temperature=1.0, seed=5),
+        Request("c", list(range(4)), 10),
+    ]
+    with using(way):
+        return [facts(done) for done in engine.generate(requests)]
+
+
+PAIRS = [(cache, "threshold") for cache in CACHES] + [("dual", commit) for commit in COMMITS if commit != "threshold"]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("cache", "commit"), PAIRS)
+def test_kernels_and_twins_give_the_same_tokens(cache, commit, launches):
+    want = answers("twins", cache, commit)
+    assert not launches
+    assert answers("kernels", cache, commit) == want
+    head = {"_parts_kernel"} if commit in WHOLE_LOGITS else {"_linear_kernel"}
+    writes = set() if cache in KEEPS_KEYS else {"_scatter_kernel"}
+    assert (USED_BY_ALL | head | writes | USED_BY.get((cache, commit), set())) <= set(launches)
+
+
+def test_the_way_is_chosen_for_a_while_and_float64_keeps_its_twins():
+    x = torch.zeros(2)
+    assert not fused(x)
+    with using("kernels"):
+        assert fused(x)
+        assert launched(x.double())
+        assert not fused(x.double())
+        with using("twins"):
+            assert not fused(x)
+        assert fused(x)
+    assert not launched(x)
+
+
+@pytest.mark.parametrize("request_", [{"guidance": 1.5}, {"temperature": 1.0, "top_p": 0.8}], ids=str)
+def test_where_whole_logits_are_needed_they_are_made(request_, launches):
+    engine = engine_of(tiny_model(dtype=torch.float32), DecodeConfig(block_length=8), slots=2, width=24)
+    requests = [Request("a", [3, 1, 4], 5, seed=3, **request_)]
+    with using("twins"):
+        want = [facts(done) for done in engine.generate(requests)]
+    with using("kernels"):
+        assert [facts(done) for done in engine.generate(requests)] == want
+    assert launches["_linear_kernel"] == 0
+    assert launches["_parts_kernel"] > 0
+
+
+def test_float64_meets_no_kernel(launches):
+    engine = engine_of(tiny_model(), DecodeConfig(block_length=8), slots=2, width=24)
+    with using("kernels"):
+        engine.generate([Request("a", [3, 1, 4], 5)])
+    assert not launches

@@ -58,13 +58,12 @@ def read_signals(
     if guide is not None:
         led = guide >= 0
         slot, target, row, guide = slot[led], target[led], row[led], row[guide[led]]
-    whole = adjust is not None or guide is not None or canvas.narrows or not fused(x)
-    if not whole and isinstance(model, HasHead):
-        for part in _slices(len(slot), FUSED_ROWS):
-            draw = draw_of(canvas, slot[part], target[part])
-            said = linear_signals(*model.head_of(x[row[part]]), draw, needs_margin)
-            note(signals, said, slot[part], target[part])
-        return signals
+    if adjust is None and fused(x) and isinstance(model, HasHead):
+        whole = needs_logits(slot, canvas)  # [n] or None, so that a row's way does not hang on its company
+        easy = slice(None) if whole is None else (~whole).nonzero()[:, 0]
+        _read_fused(model, signals, x[row[easy]], slot[easy], target[easy], canvas, needs_margin)
+        rest = slice(0) if whole is None else whole.nonzero()[:, 0]
+        slot, target, row, guide = slot[rest], target[rest], row[rest], None if guide is None else guide[rest]
     for part in _slices(len(slot), max(1, CHUNK_BYTES // (4 * model.shape.vocab))):
         logits = model.unembed(x[row[part]])  # [n, V]
         if guide is not None:
@@ -77,6 +76,23 @@ def read_signals(
         for plane in (signals.token, signals.confidence, signals.entropy, signals.margin):
             plane.copy_(plane[canvas.leader])
     return signals
+
+
+def needs_logits(slot: Tensor, canvas: Canvas) -> Tensor | None:
+    """[n] bool: rows whose logits are mixed with a guide's or sorted for top-p; None: no request here is so."""
+    if not (canvas.pairs or canvas.narrows):
+        return None
+    return ((canvas.guidance > 0) | ((canvas.temperature > 0) & (canvas.top_p < 1)))[slot]
+
+
+def _read_fused(
+    model: HasHead, signals: Signals, x: Tensor, slot: Tensor, target: Tensor, canvas: Canvas, needs_margin: bool
+) -> None:
+    """What rows x [n, D] say of the positions (slot, target) [n], without logits."""
+    for part in _slices(len(slot), FUSED_ROWS):
+        draw = draw_of(canvas, slot[part], target[part])
+        draw = None if draw is None else draw._replace(narrow=False)
+        note(signals, linear_signals(*model.head_of(x[part]), draw, needs_margin), slot[part], target[part])
 
 
 def read_more(

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from dllm_core.config import DecodeConfig
+from dllm_core.models.llada import Llada
 from dllm_core.request import Request
 from kernels import dispatch
 from kernels.dispatch import fused, launched, using
@@ -118,16 +119,27 @@ def test_the_way_is_chosen_for_a_while_and_float64_keeps_its_twins():
     assert not launched(x)
 
 
-@pytest.mark.parametrize("request_", [{"guidance": 1.5}, {"temperature": 1.0, "top_p": 0.8}], ids=str)
-def test_where_whole_logits_are_needed_they_are_made(request_, launches):
-    engine = engine_of(tiny_model(dtype=torch.float32), DecodeConfig(block_length=8), slots=2, width=24)
-    requests = [Request("a", [3, 1, 4], 5, seed=3, **request_)]
+@pytest.mark.parametrize("wish", [{"guidance": 1.5}, {"temperature": 1.0, "top_p": 0.8}], ids=str)
+def test_whole_logits_are_made_for_the_rows_that_need_them_and_for_no_other(wish, launches, monkeypatch):
+    asked = Counter()
+    model, unembed = tiny_model(dtype=torch.float32), Llada.unembed
+    monkeypatch.setattr(Llada, "unembed", lambda self, x: (asked.update(rows=len(x)), unembed(self, x))[1])
+    engine = engine_of(model, DecodeConfig(block_length=8), slots=3, width=24)
+    requests = [Request("a", [3, 1, 4], 5, seed=3, **wish), Request("b", [2], 5)]
     with using("twins"):
         want = [facts(done) for done in engine.generate(requests)]
+    asked.clear()
     with using("kernels"):
         assert [facts(done) for done in engine.generate(requests)] == want
-    assert launches["_linear_kernel"] == 0
-    assert launches["_parts_kernel"] > 0
+    assert launches["_linear_kernel"] > 0
+    rows = asked["rows"]
+    with using("kernels"):
+        engine.generate(requests[:1])
+    assert asked["rows"] - rows == rows > 0  # the neighbour added none
+    asked.clear()
+    with using("kernels"):
+        engine.generate(requests[1:])
+    assert not asked
 
 
 def test_float64_meets_no_kernel(launches):

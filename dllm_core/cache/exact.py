@@ -1,10 +1,10 @@
 """The exact cache of block-causal models: what is left of the block is final, so only the block is recomputed.
 
-    the block (or, `inside: span`, the span), and what is left of it that was not computed since it was decided
+    the block (or, `recompute: span`, the span), and what is left of it that was not computed since it was decided
 
 Rows see to the end of their own block, so K and V of a block depend on nothing right of it. They become final in the
 forward that opens the next block, in which they ride along; SDAR's sampler (arXiv 2510.06303) spends a forward of its
-own on that. Equals no cache. `inside: span` is for spans shorter than the block (Fast-dLLM v2's sub-blocks, arXiv
+own on that. Equals no cache. `recompute: span` is for spans shorter than the block (Fast-dLLM v2's sub-blocks, arXiv
 2509.26328): after the first forward of a span only its own rows are recomputed, as in its block cache, which is not
 exact within the block.
 """
@@ -25,8 +25,8 @@ from dllm_core.models.base import ModelShape
 class ExactCache(CachePolicy):
     needs_fixed_span = True
 
-    def __init__(self, inside: Literal["block", "span"] = "block") -> None:
-        self.inside = inside
+    def __init__(self, recompute: Literal["block", "span"] = "block") -> None:
+        self.recompute = recompute
 
     def refuse_unfit(self, shape: ModelShape) -> None:
         if not shape.causal:
@@ -45,7 +45,7 @@ class ExactCache(CachePolicy):
         first = canvas.start.div(canvas.causal, rounding_mode="floor") * canvas.causal  # [B] of the span's block
         left = canvas.position < first[:, None]
         block = ~left & (canvas.position < first[:, None] + canvas.causal)
-        if self.inside == "span":
+        if self.recompute == "span":
             block = block & ((canvas.step == 0)[:, None] | canvas.active)
         due = left & ~self.final
         self.final = self.final | left
@@ -54,9 +54,9 @@ class ExactCache(CachePolicy):
 
 class ExactCacheConfig(Config):
     kind: Literal["exact"] = "exact"
-    inside: Literal["block", "span"] = Field(
+    recompute: Literal["block", "span"] = Field(
         default="block", description="what is recomputed within a block; span is not exact where spans are shorter"
     )
 
     def build(self, block_length: int) -> ExactCache:
-        return ExactCache(self.inside)
+        return ExactCache(self.recompute)

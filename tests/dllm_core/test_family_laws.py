@@ -1,5 +1,6 @@
 """The laws for every model family, each with some policies of every kind; `test_laws.py` has all of them for one."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "exact-fast": {"cache": {"kind": "exact"}, "commit": {"kind": "fast_dllm", "tau": 0.3}, "block_length": 2},
     "exact-threshold": {
-        "cache": {"kind": "exact", "inside": "span"}, "commit": {"kind": "threshold", "tau": 0.3}, "block_length": 2,
+        "cache": {"kind": "exact", "recompute": "span"}, "commit": {"kind": "threshold", "tau": 0.3}, "block_length": 2,
     },
 }  # fmt: skip
 
@@ -62,6 +63,21 @@ def test_every_live_slot_commits_at_least_one_token_per_forward(name: str, metho
         editing = 3 * (request.max_new_tokens // 2 + 2) if "edit" in method else 0  # after the last mask of each span
         assert 1 <= done.forwards <= request.max_new_tokens + editing
         assert all(0 <= token < MASK for token in done.tokens)
+
+
+@pytest.mark.parametrize("name", [name for name in OTHERS if not SMALL[name]["tie_word_embeddings"]])
+def test_a_request_that_turns_to_nan_harms_no_other(name: str) -> None:
+    """Id 47 has a NaN embedding, and only one prompt holds it; experts are shared by the rows of all requests."""
+    model = family_model(name)
+    requests = some_requests(6, seed=23, guided=False, shift=model.shift)
+    requests = [replace(r, prompt=[token % 47 for token in r.prompt]) for r in requests]
+    model.wte.data[47] = float("nan")
+    model.head.data[47] = -1e3 * model.head.data[47].abs()  # never generated, so that it stays in the one prompt
+    usual = [facts(done) for done in engine_of(model, config("dual-dynamic"), slots=3).generate(requests)]
+    poisoned = [*requests[:2], replace(requests[1], prompt=[1, 47]), *requests[2:]]
+    done = engine_of(model, config("dual-dynamic"), slots=3).generate(poisoned)
+    assert done[2].finish_reason == "error"
+    assert [facts(d) for i, d in enumerate(done) if i != 2] == usual
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -123,8 +139,8 @@ def test_it_does_so_under_other_frontiers_of_blocks(frontier: str) -> None:
 
 def test_recomputing_the_span_alone_is_exact_where_it_is_the_block_and_not_where_it_is_a_part() -> None:
     model = family_model("fast_dllm")
-    assert told(answers(model, {"kind": "exact", "inside": "span"}, 8)) == told(answers(model, {"kind": "none"}, 8))
-    part = told(answers(model, {"kind": "exact", "inside": "span"}, 2))
+    assert told(answers(model, {"kind": "exact", "recompute": "span"}, 8)) == told(answers(model, {"kind": "none"}, 8))
+    part = told(answers(model, {"kind": "exact", "recompute": "span"}, 2))
     assert part != told(answers(model, {"kind": "none"}, 2))
 
 

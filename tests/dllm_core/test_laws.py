@@ -209,6 +209,17 @@ def test_batched_equals_alone_under_every_frontier_that_a_commit_rule_can_do(com
         assert facts(done) == facts(alone.generate([request])[0])
 
 
+@pytest.mark.parametrize("commit", COMMITS)
+def test_batched_equals_alone_in_the_blocks_of_a_block_causal_model(commit):
+    """Spans begin with the prompt's tail: prompts are of any length, blocks are counted from position 0."""
+    settings = DecodeConfig(cache={"kind": "exact"}, commit=COMMITS[commit], block_length=8)
+    model, requests = tiny_model(causal=8), some_requests(9, seed=29)
+    together = engine_of(model, settings, slots=5).generate(requests)
+    for request, done in zip(requests, together, strict=True):
+        alone = engine_of(model, settings, slots=2 if request.guidance else 1, width=request.length)
+        assert facts(done) == facts(alone.generate([request])[0])
+
+
 @pytest.mark.parametrize("order", ["low_confidence", "random"])
 def test_one_token_a_step_is_the_schedules_in_a_window_too(order):
     settings = DecodeConfig(

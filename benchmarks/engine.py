@@ -142,7 +142,7 @@ class Bench:
         with torch.inference_mode():
             for n, heads in zip(rows, read, strict=True):
                 for layer in self.model.layers:
-                    for weight in (layer.qkv_proj, layer.attn_out, layer.gate_up, layer.ff_out):
+                    for weight in (layer.qkv_proj, layer.attn_out, layer.mlp.gate_up, layer.mlp.down):
                         F.linear(inputs[weight.shape[1]][:n], weight)
                 F.linear(inputs[head.shape[1]][:heads], head)
         return time.perf_counter() - began

@@ -42,6 +42,7 @@ from dllm_core.engine import Engine
 from dllm_core.errors import ConfigError
 from dllm_core.forward import forward
 from dllm_core.models.llada import LladaConfig
+from dllm_core.models.mlp import GatedMlp
 from dllm_core.models.transformer import Transformer
 from dllm_core.pool import Pool, Waiting
 from dllm_core.request import Request
@@ -216,7 +217,11 @@ def time_cache(model: Transformer, cache: str, slots: int, plan: Plan, rates: tu
 
 def weights(model: Transformer) -> list[torch.Tensor]:
     """The matrices of all layers, in the order in which a pass meets them."""
-    return [w for layer in model.layers for w in (layer.qkv_proj, layer.attn_out, layer.gate_up, layer.ff_out)]
+    found = []
+    for layer in model.layers:
+        assert isinstance(layer.mlp, GatedMlp)
+        found += [layer.qkv_proj, layer.attn_out, layer.mlp.gate_up, layer.mlp.down]
+    return found
 
 
 def engine_table(model: Transformer, plan: Plan, rates: tuple[float, float], began: float) -> list[str]:

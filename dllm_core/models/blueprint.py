@@ -74,7 +74,10 @@ class FamilyConfig(BaseModel, ABC):
     def unsupported(self) -> list[str]:
         """Settings under which the layers would compute something else than the checkpoint's authors did."""
         wanted = self.wanted()
-        return [f"{name}={getattr(self, name)!r}" for name in wanted if (getattr(self, name) or False) != wanted[name]]
+        found = {name: getattr(self, name) for name in wanted}
+        odd = [f"{name}={found[name]!r}" for name in wanted if (found[name] or False) != wanted[name]]
+        rotary = self.blueprint().rotary
+        return [*odd, f"{rotary} rotary dimensions, which make no pairs"] if rotary % 2 else odd
 
     def spare(self, name: str) -> bool:
         """Whether a stored tensor may be left unread: it repeats what another one or config.json says."""

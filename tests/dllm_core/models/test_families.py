@@ -239,6 +239,7 @@ def test_rotary_settings_are_read_in_the_newer_place_too(tmp_path: Path) -> None
         ("llada_moe", {"moe_router_score_function": "sigmoid"}, "moe_router_score_function='sigmoid'"),
         ("llada_moe", {"moe_layer_freq": [1, 0]}, r"moe_layer_freq=\[1, 0\] \(an MLP behind a layer with experts\)"),
         ("llada2", {"use_qk_norm": False}, "use_qk_norm=False"),
+        ("llada2", {"partial_rotary_factor": 0.4}, "3 rotary dimensions"),
         ("sdar_moe", {"mlp_only_layers": [1]}, r"mlp_only_layers=\[1\]"),
     ],
 )  # fmt: skip

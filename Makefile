@@ -2,7 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup generate test test-gpu check fmt size train-tiny
+ROUNDS ?= 20
+
+.PHONY: setup generate test test-gpu chaos check fmt size train-tiny
 
 setup: .venv/.stamp  ## environment with everything to run, test and develop
 
@@ -17,6 +19,9 @@ test: setup  ## all tests; those that need a GPU skip without one
 
 test-gpu: setup  ## only the tests that need a GPU
 	$(BIN)/pytest -m gpu
+
+chaos: setup  ## kill workers, nodes and drivers of ROUNDS jobs at random; the log goes to docs/chaos.md
+	CHAOS_ROUNDS=$(ROUNDS) CHAOS_LOG=docs/chaos.md $(BIN)/pytest tests/chaos
 
 check: setup  ## format, lint, types, import rule, file lengths
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/pytest -q tests/test_imports.py && $(MAKE) -s size

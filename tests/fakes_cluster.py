@@ -21,6 +21,7 @@ from cluster.shard import Shard
 from cluster.work.happenings import Finished, Loaded, Lost, Shed, WorkerDied
 from cluster.work.queue import ShardQueue
 from cluster.work.session import connect
+from cluster.work.worker import load_engine  # noqa: F401  named on the command line
 from dllm_core.errors import ConfigError
 from dllm_core.request import Completion, Request
 from dllm_core.stats import EngineProgress

@@ -40,8 +40,8 @@ def test_too_few_rows_or_too_few_errors_stop_nothing():
 def test_rows_that_this_run_did_not_decode_do_not_count():
     rate = ErrorRate(ClusterConfig(max_error_rate=0.0))
     note(rate, 200, 200, skipped=True)
-    note(rate, 200, 200, own=Tally(99, 99))
-    with pytest.raises(TooManyErrors):
+    note(rate, 200, 200, own=Tally(100, 0))
+    with pytest.raises(TooManyErrors, match="1 of the 101 rows"):
         note(rate, 200, 200, own=Tally(1, 1))
 
 

@@ -112,3 +112,13 @@ def test_a_late_retry_changes_nothing_by_pieces_either(prospect):
     report = meanwhile(worker(prospect, "late", mended_engine), overtake).run(again.cut(0, 4))
     assert report.skipped
     assert [standing(prospect)] == seen
+
+
+def test_a_retry_that_is_given_once_more_after_its_worker_was_lost_decodes_nothing(prospect):
+    (shard,) = prospect.plan.shards
+    worker(prospect, "first").run(shard)
+    (again,) = retries(prospect.storage, [shard], prospect.config.output).values()
+    assert worker(prospect, "second").run(again).decoded.errors == 1  # in vain, and done
+    third = worker(prospect, "third", mended_engine)
+    assert third.run(again).skipped
+    assert third.engine.answered == []

@@ -1,5 +1,6 @@
 """Two runs in one output folder, in a file system and in an object store."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -55,7 +56,8 @@ def test_it_is_gone_when_the_run_ends_whatever_ended_it(storage):
 def test_a_stale_one_is_taken_over_and_its_owner_is_told_and_leaves_it_alone(storage):
     clock = FakeClock()
     first = Lease(storage, beat=0.05, clock=clock)
-    with first.held():
+    with contextlib.ExitStack() as run:
+        run.enter_context(first.held())
         first.check()
         as_of_another_host(storage, owner="first", seen=-STALE - 1)
         with Lease(storage, clock=clock).held() as second:
@@ -65,7 +67,7 @@ def test_a_stale_one_is_taken_over_and_its_owner_is_told_and_leaves_it_alone(sto
             with pytest.raises(LeaseLost, match=rf"another run has taken .* over: host \S+, pid {os.getpid()}"):
                 first.check()
             second.check()
-            first.ended.set()
+            run.close()
             assert json.loads(storage.read(NAME))["owner"] == second.owner
 
 

@@ -113,7 +113,7 @@ class ShardQueue:
 
     def copy_for(self, worker: str) -> Shard | None:
         """For a worker that is idle: what another has held longest, for both to decode from now on."""
-        held = [(self.since[key], shard) for given in self.held.values() for key, shard in given.items()]
+        held = [(self.since.get(key, 0), shard) for given in self.held.values() for key, shard in given.items()]
         for _, shard in sorted(held, key=lambda each: each[0]):
             if shard.id in self.open and shard.key not in self.copied and not self.suspects.suspected(shard):
                 self.copied.add(shard.key)
@@ -136,6 +136,7 @@ class ShardQueue:
     def finish(self, worker: str, shard: Shard, stands: bool = True) -> None:
         """stands: the shard's part is there; else only this piece of it is."""
         given = self.held.get(worker, {}).pop(shard.key, None)
+        self.since.pop(shard.key, None)
         if stands:
             self._close(shard.id)
         elif given is None:

@@ -14,7 +14,7 @@ from tests.fakes_cluster import Lines, echo_engine, snapshot
 
 ROOT = Path(__file__).parent.parent
 WARNINGS = "ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO:FutureWarning"
-ON_RAY = [pytest.mark.filterwarnings(WARNINGS), pytest.mark.timeout(180), pytest.mark.usefixtures("local_ray")]
+ON_RAY = [pytest.mark.filterwarnings(WARNINGS), pytest.mark.usefixtures("local_ray")]
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ from tests.fakes_cluster import (
 )
 from tests.jobs_on_ray import ON_RAY, ROOT, events, local_ray, parts, prompts, run, wait_for  # noqa: F401
 
-pytestmark = ON_RAY
+pytestmark = [*ON_RAY, pytest.mark.timeout(180)]
 
 
 def test_a_job_ends_with_one_row_per_prompt_and_a_rerun_touches_nothing(tmp_path):

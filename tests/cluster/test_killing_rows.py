@@ -77,7 +77,7 @@ def test_a_search_goes_on_where_a_killed_driver_left_it(tmp_path):
     words = [sys.executable, "-m", "tests.fakes_cluster", str(tmp_path / "job.json"), "slow_engine", str(ROOT)]
     driver = subprocess.Popen(words, cwd=ROOT, env={**os.environ, "RAY_ADDRESS": "local"}, stdout=subprocess.DEVNULL)
     pieces = tmp_path / "out" / "_run" / "pieces"
-    wait_for(lambda: len(list(pieces.rglob("*.parquet"))) >= 2, 90.0)
+    wait_for(lambda: len(list(pieces.rglob("*.parquet"))) >= 2, 300.0)
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     time.sleep(1.0)  # its workers see that they are orphans

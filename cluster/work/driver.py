@@ -151,10 +151,11 @@ class Driver:
                     self._give_away(worker, held, report.stop)  # where the answer to that is still to come
                     for other, same in self.queue.drop_copies(worker, held):
                         self.pool.shed(other, same, 1.0, 0)
-                self.queue.finish(worker, shard, stands=not report.piece)
+                counts = self.queue.finish(worker, shard, stands=not report.piece)
                 if not shard.verdict:  # to write an error row proves nothing
                     self.fruitless = 0
-                yield happening
+                if counts:
+                    yield happening
                 if (broken := self.health.judge(worker, report)) is not None:
                     yield self._recycle(worker, broken)
             case Lost(worker, cause):

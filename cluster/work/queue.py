@@ -133,21 +133,24 @@ class ShardQueue:
             del self.held[other][key]
         return [(other, each) for other, _, each in losers]
 
-    def finish(self, worker: str, shard: Shard, stands: bool = True) -> None:
-        """stands: the shard's part is there; else only this piece of it is."""
+    def finish(self, worker: str, shard: Shard, stands: bool = True) -> bool:
+        """stands: the shard's part is there; else only this piece of it is. False = another was first, and this one
+        counts for nothing.
+        """
         given = self.held.get(worker, {}).pop(shard.key, None)
         self.since.pop(shard.key, None)
+        if shard.id not in self.open or (given is None and not stands):
+            return False
         if stands:
             self._close(shard.id)
-        elif given is None:
-            return  # the slower of two
-        elif (left := self.split.get(shard.id)) is not None:
+        elif given is not None and (left := self.split.get(shard.id)) is not None:
             left.discard(given.key)
             if not left and any(guilt.shard.id == shard.id for guilt in self.guilty):
                 self._close(shard.id)
             elif not left:  # all pieces are there, and no worker has seen them together: one more look
                 whole = shard.whole
                 self._split(whole, [whole.cut(whole.start, whole.stop)])
+        return True
 
     def lose(self, worker: str, cause: str) -> tuple[Shard, ...]:
         """The worker is dead: what it held goes back with the blame."""

@@ -144,11 +144,11 @@ def test_the_slower_of_two_is_told_and_what_it_reports_counts_for_nothing():
     assert [queue.next_for("u"), queue.next_for("u")] == shards
     assert queue.copy_for("v") is shards[0]  # held longest
     assert queue.drop_copies("v", shards[0]) == [("u", shards[0])]
-    queue.finish("v", shards[0])
+    assert queue.finish("v", shards[0])
     assert queue.holds("u") == shards[1:]
-    queue.finish("u", shards[0], stands=False)
+    assert not queue.finish("u", shards[0], stands=False)
     assert queue.remain()
-    queue.finish("u", shards[1])
+    assert queue.finish("u", shards[1])
     assert not queue.remain()
 
 

@@ -4,11 +4,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
+from dllm_core.cache.exact import ExactCache
+from dllm_core.cache.none import NoCache
+from dllm_core.canvas import Canvas
+from dllm_core.commit.threshold import Threshold
 from dllm_core.config import DecodeConfig
 from dllm_core.errors import ConfigError
+from dllm_core.forward import forward
+from dllm_core.models.dense import dense_logits
+from dllm_core.pool import Pool, Waiting
 from dllm_core.request import Completion, Request
-from tests.fakes import MASK, engine_of, facts, some_requests, tiny_model
+from dllm_core.rows import Rows
+from dllm_core.seating import admit
+from dllm_core.store import LayerStore
+from tests.fakes import EOS, MASK, engine_of, facts, some_requests, tiny_model
 from tests.families import BLOCK_CAUSAL, OTHERS, SMALL, family_model
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -43,6 +54,21 @@ def fits(name: str, method: str) -> bool:
 
 
 PAIRS = [(name, method) for name in OTHERS for method in METHODS if fits(name, method)]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_ragged_forward_without_cache_equals_the_dense_one(name: str) -> None:
+    model, lengths = family_model(name, torch.float32), [1, 30, 12]
+    canvas = Canvas.empty(len(lengths), 64, MASK, (EOS,), causal=model.causal, shift=model.shift)
+    requests = iter([Request(str(n), [(7 * i) % 48 for i in range(n)], 9) for n in lengths])
+    admit(canvas, Waiting(lambda: next(requests, None), lambda _: None), Pool(200))
+    rows, store = Rows.of(canvas.valid, canvas), LayerStore(model.shape, 200, torch.float32)
+    with torch.inference_mode():
+        rows, x, _ = forward(model, store, NoCache(), Threshold(0.9), rows, canvas, 11)
+        logits = model.unembed(x)
+    for b, n in enumerate(lengths):
+        dense = dense_logits(model, canvas.token[b : b + 1, : n + 9])[0]
+        torch.testing.assert_close(logits[rows.slot == b], dense, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("name", "method"), PAIRS)
@@ -146,7 +172,6 @@ def test_recomputing_the_span_alone_is_exact_where_it_is_the_block_and_not_where
 
 def test_a_cache_that_forgets_the_block_before_is_not_exact() -> None:
     """The guard of the law above: without the ride in the next block's first forward, tokens differ."""
-    from dllm_core.cache.exact import ExactCache
 
     class Forgetful(ExactCache):
         def plan(self, canvas):  # type: ignore[no-untyped-def]

@@ -60,6 +60,12 @@ class OutputConfig(Config):
     )
     format: Literal["parquet", "arrow"] = Field(default="parquet", description="of the part files")
     compression: Literal["zstd", "snappy", "none"] = Field(default="zstd", description="of the part files")
+    row_group_rows: int = Field(
+        default=65_536, ge=1, description="rows per row group (Arrow: record batch) of a file, at most"
+    )
+    compact_files: int | None = Field(
+        default=None, ge=1, le=100_000, description="at the end the parts become this many files; none: they stay"
+    )
     column_prefix: str = Field(
         default="", description="put before each of our column names, where an input column clashes"
     )

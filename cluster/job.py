@@ -6,7 +6,7 @@ was stopped or killed, and only reports on one that is finished.
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
@@ -15,11 +15,11 @@ from cluster import fingerprint
 from cluster.error_rate import ErrorRate
 from cluster.errors import NOT_KEPT, PlanError
 from cluster.event_log import EventLog
+from cluster.first_rows import first_rows
 from cluster.lease import Lease
 from cluster.plan import load_plan, save_plan
 from cluster.progress import ProgressBoard
 from cluster.prospect import Prospect
-from cluster.reading.text import plain_values
 from cluster.reports import ShardReport, Tally
 from cluster.result import CONFIG
 from cluster.schema import output_schema
@@ -38,7 +38,8 @@ from cluster.work.queue import ShardQueue
 from cluster.work.runner import Task
 from cluster.work.same_files import seen_files
 from cluster.work.worker import EngineFactory, load_engine
-from cluster.writing.parts import PartInfo, find_parts, read_part, write_empty_part
+from cluster.writing import compaction
+from cluster.writing.parts import PartInfo, find_parts, write_empty_part
 from cluster.writing.pieces import clear_pieces, unfinished
 from cluster.writing.retries import retries
 from cluster.writing.tally import tally
@@ -62,8 +63,14 @@ class Job:
         self.prospect, self.make_engine, self.check_stop = prospect, make_engine, check_stop
         self.config, self.storage, self.plan = prospect.config, prospect.storage, prospect.plan
         self.log = EventLog(self.storage)
+        self.large = compaction.saved(self.storage) if prospect.begun else None  # files in place of parts
         self.done = self._find_done()
         self.retries: dict[str, Shard] = {}  # those that have error rows, which this run decodes again
+        if retry_errors and self.large is not None:
+            raise PlanError(
+                f"the parts in {self.storage.place} were joined into large files (output.compact_files), in which rows "
+                "cannot be decoded again; give the rows with an error to a new job, or leave out --retry-errors"
+            )
         if retry_errors:
             self.retries = retries(self.storage, [s for s in self.plan.shards if s.id in self.done], self.config.output)
             self.done = {id: part for id, part in self.done.items() if id not in self.retries}
@@ -80,7 +87,8 @@ class Job:
     def finished(self) -> bool:
         """All parts, the summary and the mark are there: a run has nothing to do."""
         whole = len(self.done) == len(self.plan.shards)
-        return whole and self.storage.exists(SUMMARY) and self.storage.exists(SUCCESS)
+        as_asked = self.large is not None or self.config.output.compact_files is None or not self.plan.shards
+        return whole and as_asked and self.storage.exists(SUMMARY) and self.storage.exists(SUCCESS)
 
     def run(self, connect: Callable[[], None], screen: Screen) -> Summary:
         """connect: make Ray ready; it is not called if no shard is left."""
@@ -116,23 +124,14 @@ class Job:
         return self._end()
 
     def first_rows(self, count: int) -> list[dict[str, Any]]:
-        """The result's first rows, of a job that is finished: id, answer, error, and the prompt where a column has it.
-        Of other columns nobody knows whether Python can show them.
-        """
-        output, prompt = self.config.output, self.config.input.prompt_column
-        ours = [output.column_prefix + name for name in ("request_id", "generated_text", "error")]
-        names = [*ours, *(name for name in self.plan.schema.names if name == prompt)]
-        rows: list[dict[str, Any]] = []
-        for shard in self.plan.shards[:count]:
-            if len(rows) < count:
-                part = read_part(self.storage, shard, output).slice(0, count - len(rows))
-                columns = [[value for value, _ in plain_values(part[name])] for name in names]
-                rows += [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
-        return rows
+        return first_rows(self.storage, self.plan, self.large, self.config, count)
 
     def _find_done(self) -> dict[str, PartInfo]:
         if not self.prospect.begun:
             return {}
+        if self.large is not None:
+            compaction.check(self.storage, self.large, self.prospect.digest, self.config.output)
+            return {s.id: PartInfo("", s.id, s.rows, s.rows * self.config.decode.n) for s in self.plan.shards}
         return find_parts(self.storage, self.plan.shards, self.prospect.digest, self.config.output)
 
     def _begin(self, screen: Screen) -> None:
@@ -216,6 +215,16 @@ class Job:
                 self.workers_lost += 1
         self.log.add(*as_record(happening))
 
+    def _compact(self, reports: Mapping[str, ShardReport]) -> None:
+        shards, output = self.plan.shards, self.config.output
+        if self.large is not None:
+            compaction.remove_parts(self.storage, shards, output)  # a run was killed while it did
+        elif output.compact_files is not None and shards:
+            rows = {id: report.tally.rows for id, report in reports.items()}
+            self.large = compaction.compact(self.storage, shards, rows, self.prospect.digest, output)
+        else:
+            compaction.clear_leftovers(self.storage, set())
+
     def _done_before(self) -> tuple[Tally, int]:
         """What progress starts from; of parts that nobody has counted yet only the number of rows, until the end."""
         counted = self._all_reports(read_parts=False)
@@ -231,8 +240,8 @@ class Job:
             if (report := self.stored.get(shard.id)) is not None:
                 found[shard.id] = report
             elif read_parts:
-                part = read_part(self.storage, shard, self.config.output)
-                counts = tally(part, self.config.output.column_prefix)
+                rows = compaction.rows_of(self.storage, self.large, shard, self.config.output)
+                counts = tally(rows, self.config.output.column_prefix)
                 found[shard.id] = ShardReport(shard.id, counts, skipped=True)
         return found
 
@@ -259,6 +268,7 @@ class Job:
         told = {"rows": total.rows, "errors": total.errors, "seconds": run.seconds}
         self.log.add("run_finished", told | self._own_spending())
         summary.save(self.storage)
+        self._compact(reports)
         self.storage.clear_scratch()
         clear_pieces(self.storage)
         self.storage.replace(SUCCESS, b"")

@@ -13,6 +13,7 @@ from cluster.s3.greeting import greet_stores
 from cluster.summary import SUCCESS, SUMMARY, Summary
 from cluster.together import together
 from cluster.wording import counted
+from cluster.writing import compaction
 from cluster.writing.parts import empty_name, read_schema, read_table
 from cluster.writing.place import storage_at
 from cluster.writing.storage import Storage
@@ -38,7 +39,9 @@ class Result:
     def read(self, columns: Sequence[str]) -> pa.Table:
         """These columns of all rows."""
         output, place = self.config.output, self.storage.place
-        names = saved_parts(self.storage, output) or [empty_name(output)]
+        large = compaction.saved(self.storage)
+        parts = saved_parts(self.storage, output) if large is None else [file.name for file in large]
+        names = parts or [empty_name(output)]
         standing = set(self.storage.list())
         if missing := [name for name in names if name not in standing]:
             raise PlanError(f"{place}/{missing[0]} is missing; give the job's command again, which decodes it anew")

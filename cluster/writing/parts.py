@@ -11,6 +11,7 @@ to.
 import contextlib
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from cluster.together import together
 from cluster.wording import counted
 from cluster.writing.storage import Storage, writing_to
 
+LARGE = re.compile(r"table-\d{5}-of-\d{5}\.(parquet|arrow)")  # names of `compaction.py`
 KEY = b"driftline"  # of the schema's metadata; the value is JSON of Stamp
 
 
@@ -105,7 +107,8 @@ def find_parts(
     """
     standing = {name for name in storage.list() if name.endswith((".parquet", ".arrow"))}
     expected = {part_name(shard, output): shard for shard in shards}
-    if strangers := sorted(standing - expected.keys() - {empty_name(output)}):
+    ours = {empty_name(output), *filter(LARGE.fullmatch, standing)}  # a compaction that broke off is gone on with
+    if strangers := sorted(standing - expected.keys() - ours):
         raise ForeignFile(f"{storage.place}/{strangers[0]}", "is no result of this job")
     done = [(name, shard) for name, shard in expected.items() if name in standing]
 
@@ -146,14 +149,18 @@ def _written(storage: Storage, table: pa.Table, stamp: Stamp, output: OutputConf
 
 
 def _write(path: str, table: pa.Table, stamp: Stamp, output: OutputConfig) -> None:
-    table = table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: json.dumps(asdict(stamp))})
+    table, rows = stamped(table, stamp), output.row_group_rows
     if output.format == "parquet":
-        pq.write_table(table, path, compression=output.compression, write_page_checksum=True)
+        pq.write_table(table, path, rows, compression=output.compression, write_page_checksum=True)
         return
     table = table.unify_dictionaries()  # one file holds one dictionary per column
     codec = {"none": None, "zstd": "zstd", "snappy": "lz4"}[output.compression]  # Arrow IPC has no snappy
     with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
-        writer.write_table(table)
+        writer.write_table(table, rows)
+
+
+def stamped(table: pa.Table, stamp: Stamp) -> pa.Table:
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), KEY: json.dumps(asdict(stamp))})
 
 
 def read_table(storage: Storage, name: str, output: OutputConfig, columns: Sequence[str] | None = None) -> pa.Table:

@@ -14,6 +14,7 @@ from cluster import fingerprint
 from cluster.errors import FingerprintChanged, UnreadableInput
 from cluster.job import Job
 from cluster.prospect import examine
+from cluster.result import Result
 from cluster.work.driver import NoWorkers
 from cluster.work.session import connect
 from dllm_core.errors import ConfigError
@@ -153,6 +154,28 @@ def test_a_cluster_without_what_a_worker_asks_for_is_named(tmp_path):
     with pytest.raises(NoWorkers, match=f"start_timeout, 2 s: asked for {missing}"):
         run(config, screen=screen)
     assert any(missing in line for line in screen.said)
+
+
+def test_a_finished_job_is_compacted_when_it_is_asked_for_and_stays_so(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", prompts(23, row_3=None))
+    config = job_config(tmp_path, data)
+    whole = run(config)
+    before, names = answers(tmp_path / "out"), ["table-00000-of-00002.parquet", "table-00001-of-00002.parquet"]
+    compacted = job_config(tmp_path, data, output__compact_files=2, output__path=config.output.path)
+    job = Job(examine(compacted), deadly_load)
+    summary = job.run(lambda: pytest.fail("Ray was started"), Lines())
+    assert summary.total == whole.total
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.parquet")) == names
+    assert answers(tmp_path / "out") == before
+    assert [row["request_id"] for row in job.first_rows(7)] == [f"id-{i}" for i in range(7)]
+    assert Result(config.output.path, config.s3).read(["id"]).num_rows == 23
+
+    for damage in ((), ("_SUCCESS",), ("_SUCCESS", "_run/summary.json", "_run/shard_stats.parquet")):
+        for name in damage:
+            (tmp_path / "out" / name).unlink()
+        again = Job(examine(config), deadly_load)  # without the setting, too
+        assert again.run(lambda: pytest.fail("Ray was started"), Lines()).total == whole.total
+        assert sorted(path.name for path in (tmp_path / "out").glob("*.parquet")) == names
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ from dllm_core.text import TextCodec
 
 ROOT = Path(__file__).parent.parent
 MODEL = ROOT / "examples" / "tiny-llada"
-SLOTS, STEP, MEAN, SIGMA = 16, 0.02, 40, 1.0  # requests side by side; seconds; steps per row; of the log-normal
+SLOTS, STEP, MEAN, SIGMA = 16, 0.005, 40, 1.0  # requests side by side; seconds; steps per row; of the log-normal
 
 
 class SleepingEngine:

@@ -54,6 +54,40 @@ def test_a_file_is_read_with_defaults_for_what_it_leaves_out(job_file):
     assert (config.decode.cache.kind, config.engine.slots) == ("dual", 16)
 
 
+@pytest.mark.parametrize(
+    ("file", "flags", "least", "most"),
+    [
+        ("", [], 1, 1),
+        ("cluster: {workers: 4}", [], 1, 4),
+        ("cluster: {workers: {min: 2, max: 9}}", [], 2, 9),
+        ("cluster: {workers: {min: 2, max: 9}}", ["--cluster.workers", "3"], 1, 3),
+        ("cluster: {workers: {min: 2, max: 9}}", ["--cluster.workers.max", "5"], 2, 5),
+        ("cluster: {workers: 4}", ["--cluster.workers.min", "2", "--cluster.workers.max", "3"], 2, 3),
+    ],
+)
+def test_workers_are_a_number_or_a_range(job_file, file, flags, least, most):
+    job_file.write_text(FILE + file)
+    workers = read(job_file, *flags).cluster.workers
+    assert (workers.min, workers.max) == (least, most)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--cluster.workers", "0"], "cluster.workers.max: Input should be greater than or equal to 1, got 0"),
+        (["--cluster.workers.min", "2"], "cluster.workers.max: must be given"),
+        (["--cluster.workers.min", "3", "--cluster.workers.max", "2"], "min is 3 and max 2; min is the smaller one"),
+        (["--cluster.resources", "GPU=1"], "GPU is no custom resource; set cluster.gpus"),
+        (["--cluster.resources", "memory=1"], "memory: 1 is no amount of a custom resource"),
+        (["--cluster.resources", "seat=0"], "seat: 0 is no amount of a custom resource"),
+        (["--cluster.gpus", "1.5"], "Ray shares one GPU or gives whole ones; 1.5 is neither"),
+        (["--output.compact_files", "0"], "output.compact_files: Input should be greater than or equal to 1, got '0'"),
+    ],
+)
+def test_workers_and_what_they_ask_for_are_checked(job_file, flags, said):
+    assert said in complaint(job_file, *flags)
+
+
 def test_json_is_read_like_yaml(job_file, tmp_path):
     path = tmp_path / "job.json"
     path.write_text(json.dumps(read(job_file).model_dump(mode="json")))

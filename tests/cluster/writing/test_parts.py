@@ -180,3 +180,16 @@ def test_a_dictionary_that_differs_between_row_groups_can_be_written(storage, tm
     (block,) = read_blocks(plan)
     assert write_part(storage, plan.shards[0], block.table, PRINT, output)
     assert read_part(storage, plan.shards[0], output).column("prompt").to_pylist() == list("abcd")
+
+
+def test_row_groups_are_as_large_as_asked_for(storage, plan, tables, output):
+    settings = output.model_copy(update={"row_group_rows": 3})
+    write_part(storage, plan.shards[0], tables[0], PRINT, settings)
+    path = storage.root / part_name(plan.shards[0], output)
+    if output.format == "parquet":
+        metadata = pq.read_metadata(path)
+        sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    else:
+        with pa.ipc.open_file(path) as reader:
+            sizes = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
+    assert sizes == [3, 1]

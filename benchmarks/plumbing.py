@@ -2,15 +2,17 @@
 
     python -m benchmarks.plumbing --rows 1000 10000 100000 1000000 --workers 1
     python -m benchmarks.plumbing --plan-only --files 1000 --rows 1000000
+    python -m benchmarks.plumbing --rows 20000 --alone
     python -m benchmarks.plumbing --rows 20000 --profile
 
 The model is a null one: each prompt is answered at once with one token. Prompts are short, the tokenizer is the tiny
 model's. Each size runs in a process of its own; starting Ray and the worker is left out. CPU seconds are the driver's
-alone. Memory is the driver's resident set before Ray is started and at its peak. `--profile` prints what one worker's
-work consists of, in CPU seconds, without Ray.
+alone. Memory is the driver's resident set before Ray is started and at its peak. `--alone` does one
+worker's work in this process, without Ray, and prints what it takes of a CPU; `--profile` prints what that consists of.
 """
 
 import argparse
+import contextlib
 import cProfile
 import json
 import pstats
@@ -29,7 +31,7 @@ from cluster.config import JobConfig
 from cluster.job import Job
 from cluster.prospect import Prospect, examine
 from cluster.screens import LineScreen
-from cluster.work.probe import planted
+from cluster.work.probe import Probe, planted
 from cluster.work.runner import ShardRunner, Task
 from cluster.work.session import connect, disconnect
 from dllm_core.request import Completion, Request
@@ -110,14 +112,19 @@ def measured(rows: int, files: int, workers: int, shard_rows: int, plan_only: bo
         return found
 
 
-def profiled(prospect: Prospect, storage_probe: Task) -> None:
+def alone(prospect: Prospect, probe: Probe, profile: bool) -> None:
     """One worker's work in this process."""
-    runner = ShardRunner(NullEngine(prospect.config), storage_probe, prospect.storage, "profile")
-    with cProfile.Profile(time.process_time) as profile:
+    task = Task(prospect.config, prospect.plan.schema, prospect.digest, probe)
+    runner = ShardRunner(NullEngine(prospect.config), task, prospect.storage, "alone")
+    started, busy, seen = time.perf_counter(), time.process_time(), cProfile.Profile(time.process_time)
+    with seen if profile else contextlib.nullcontext():
         for shard in prospect.plan.shards:
             runner.run(shard)
+    wall, cpu, rows = time.perf_counter() - started, time.process_time() - busy, prospect.plan.rows
     runner.close()
-    pstats.Stats(profile).sort_stats("cumulative").print_stats(30)
+    print(f"{rows:,} rows: {rows / cpu:,.0f} rows per CPU second, {rows / wall:,.0f} rows/s")
+    if profile:
+        pstats.Stats(seen).sort_stats("cumulative").print_stats(30)
 
 
 def main() -> None:
@@ -127,14 +134,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--shard-rows", type=int, default=256)
     parser.add_argument("--plan-only", action="store_true")
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--one", action="store_true", help="run one size in this process and print JSON")
     asked = parser.parse_args()
-    if asked.profile:
+    if asked.profile or asked.alone:
         with tempfile.TemporaryDirectory(prefix="plumbing-") as name:
             prospect = examine(prepared(Path(name), asked.rows[0], asked.files, 1, asked.shard_rows))
             with planted(prospect.storage) as probe:
-                profiled(prospect, Task(prospect.config, prospect.plan.schema, prospect.digest, probe))
+                alone(prospect, probe, asked.profile)
         return
     if asked.one:
         print(json.dumps(measured(asked.rows[0], asked.files, asked.workers, asked.shard_rows, asked.plan_only)))

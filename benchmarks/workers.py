@@ -6,17 +6,20 @@ The model has 16 slots and sleeps for a step; each row takes as many steps as it
 distribution (sigma 1, mean 40 steps), so that some rows take twenty times the median. No arithmetic is done and no
 weights are loaded, so the workers need no core of their own.
 
-    ideal      = sum over rows of steps x seconds per step / (slots x workers)
-    efficiency = ideal / time from the first worker being ready until the last part stands
+    work       = sum over rows of steps x seconds per step / slots           worker-seconds that are needed
+    there      = sum over workers of (last part stands - worker is ready)    worker-seconds that were to be had
+    efficiency = work / there
 
-Starting Ray and the first worker is left out; workers that start later than the first count as idle.
+Loading is left out: a worker that is ready late is charged from then on.
 """
 
 import argparse
+import json
 import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,7 +37,7 @@ from dllm_core.text import TextCodec
 
 ROOT = Path(__file__).parent.parent
 MODEL = ROOT / "examples" / "tiny-llada"
-SLOTS, STEP, MEAN, SIGMA = 16, 0.005, 40, 1.0  # requests side by side; seconds; steps per row; of the log-normal
+SLOTS, STEP, MEAN, SIGMA = 16, 0.01, 40, 1.0  # requests side by side; seconds; steps per row; of the log-normal
 
 
 class SleepingEngine:
@@ -72,8 +75,8 @@ def lengths(rows: int) -> list[int]:
     return [max(1, round(draw.lognormvariate(0, SIGMA) * MEAN / 1.6487)) for _ in range(rows)]  # e^(sigma^2 / 2)
 
 
-def measured(rows: int, workers: int, shard_rows: int) -> tuple[float, float]:
-    """(ideal seconds, seconds)"""
+def measured(rows: int, workers: int, shard_rows: int) -> tuple[float, float, float]:
+    """work, there; seconds from the first worker being ready"""
     steps = lengths(rows)
     with tempfile.TemporaryDirectory(prefix="workers-") as name:
         data = Path(name) / "in.parquet"
@@ -89,7 +92,11 @@ def measured(rows: int, workers: int, shard_rows: int) -> tuple[float, float]:
             }
         )
         run = Job(examine(config), SleepingEngine).run(lambda: None, LineScreen(3600, lambda line: None)).run
-    return sum(steps) * STEP / (SLOTS * workers), run.seconds - run.load_seconds
+        events = [json.loads(line) for line in Path(f"{name}/out/_run/events.jsonl").read_text().splitlines()]
+    ready = [datetime.fromisoformat(each["time"]) for each in events if each["event"] == "worker_loaded"]
+    (end,) = (datetime.fromisoformat(each["time"]) for each in events if each["event"] == "run_finished")
+    there = sum((end - each).total_seconds() for each in ready)
+    return sum(steps) * STEP / SLOTS, there, run.seconds - run.load_seconds
 
 
 def main() -> None:
@@ -100,12 +107,11 @@ def main() -> None:
     asked = parser.parse_args()
     connect(str(ROOT))
     try:
-        print(
-            f"{ray.cluster_resources().get('CPU', 0):g} CPUs\n| workers | ideal s | s | efficiency |\n|---|---|---|---|"
-        )
+        print(f"{ray.cluster_resources().get('CPU', 0):g} CPUs, shards of {asked.shard_rows} rows")
+        print("| workers | work, worker-s | there, worker-s | efficiency | s |\n|---|---|---|---|---|")
         for workers in asked.workers:
-            ideal, seconds = measured(asked.rows, workers, asked.shard_rows)
-            print(f"| {workers} | {ideal:.1f} | {seconds:.1f} | {ideal / seconds:.0%} |", flush=True)
+            work, there, seconds = measured(asked.rows, workers, asked.shard_rows)
+            print(f"| {workers} | {work:.1f} | {there:.1f} | {work / there:.0%} | {seconds:.1f} |", flush=True)
     finally:
         disconnect()
 

@@ -320,6 +320,7 @@ def test_no_more_workers_wait_for_a_node_than_shards_wait_for_a_worker():
     for each in driver_of(pool, make_shards(7), workers=5).run():
         assert len(pool.unplaced()) <= pool.queue.unheld(), each
     assert set(pool.dropped) == {"w2", "w3", "w4", "w5"}
+    assert pool.started == 5  # none is started to be called off at once
 
 
 def test_a_node_that_leaves_is_no_mark_against_what_its_workers_held():

@@ -340,3 +340,9 @@ def test_the_reason_for_too_few_workers_is_why_the_last_one_died():
     pool = FakePool(load_causes=deque([None, *[OSError("no such device")] * 3]))
     with pytest.raises(NoWorkers, match=r"1 of at least 2 workers .* died while loading said OSError: no such device"):
         drive(pool, make_shards(300), workers={"min": 2, "max": 2}, start_timeout=30.0)
+
+
+def test_a_death_is_the_reason_too_while_its_successor_still_loads():
+    pool = FakePool(load_causes=deque([None, OSError("no such device")]), slow={3: 1e9})
+    with pytest.raises(NoWorkers, match=r"1 of at least 2 workers .* died while loading said OSError: no such device"):
+        drive(pool, make_shards(300), workers={"min": 2, "max": 2}, start_timeout=30.0)

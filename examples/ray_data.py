@@ -7,6 +7,7 @@ A job (`jobs/generate.py`) survives and resumes by itself; take Ray Data where a
 """
 
 import argparse
+import os
 from pathlib import Path
 
 import ray
@@ -29,7 +30,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=64, help="problems to answer")
     parser.add_argument("--actors", type=int, default=1, help="most actors, each with its own copy of the model")
     asked = parser.parse_args()
-    ray.init(runtime_env={"env_vars": {"PYTHONPATH": str(HERE.parent)}}, log_to_driver=False, include_dashboard=False)
+    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])  # actors import this project, too
+    ray.init(runtime_env={"env_vars": {"PYTHONPATH": path}}, log_to_driver=False, include_dashboard=False)
     problems = ray.data.read_parquet(str(HERE / "held_out.parquet")).limit(asked.rows)
     answered = problems.map_batches(
         DllmPredictor,

@@ -97,7 +97,8 @@ class Driver:
     def _call_off(self) -> None:
         """Workers that still wait for a node, once there is no shard left for them."""
         if len(self.loading) > self.queue.unheld():
-            waiting = sorted(self.pool.unplaced() & self.loading.keys(), key=lambda worker: self.loading[worker])
+            unplaced = self.pool.unplaced()
+            waiting = [worker for worker in self.loading if worker in unplaced]  # in the order of their start
             for worker in waiting[self.queue.unheld() :]:
                 self.pool.drop(worker)
                 del self.loading[worker]

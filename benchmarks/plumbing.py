@@ -60,8 +60,7 @@ class NullEngine:
         return EngineProgress()
 
 
-def prepared(folder: Path, rows: int, files: int, workers: int, shard_rows: int) -> JobConfig:
-    """Input written, and a job that reads it."""
+def write_input(folder: Path, rows: int, files: int) -> None:
     data = folder / "in"
     data.mkdir()
     each = rows // files
@@ -69,9 +68,12 @@ def prepared(folder: Path, rows: int, files: int, workers: int, shard_rows: int)
         ids = range(number * each, (number + 1) * each)
         table = pa.table({"id": [f"row-{i}" for i in ids], "prompt": [f"Add {i} and {i % 97}." for i in ids]})
         pq.write_table(table, data / f"{number:05}.parquet", row_group_size=10_000)
+
+
+def job_in(folder: Path, workers: int, shard_rows: int) -> JobConfig:
     return JobConfig.model_validate(
         {
-            "input": {"paths": [str(data)], "prompt_column": "prompt", "id_column": "id", "mode": "raw"},
+            "input": {"paths": [str(folder / "in")], "prompt_column": "prompt", "id_column": "id", "mode": "raw"},
             "output": {"path": str(folder / "out")},
             "model": {"path": str(MODEL), "device": "cpu", "dtype": "float32"},
             "decode": {"max_new_tokens": 8},
@@ -86,30 +88,27 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
 
 
-def measured(rows: int, files: int, workers: int, shard_rows: int, plan_only: bool) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(prefix="plumbing-") as name:
-        config = prepared(Path(name), rows, files, workers, shard_rows)
-        before, started, busy = peak(), time.perf_counter(), time.process_time()
-        prospect = examine(config)
-        found = {"rows": rows, "shards": len(prospect.plan.shards), "before_mb": before / MB}
-        found |= {"plan_seconds": time.perf_counter() - started, "plan_cpu": time.process_time() - busy}
-        if not plan_only:
-            job, busy = Job(prospect, NullEngine), 0.0
-
-            def ready(line: str) -> None:
-                nonlocal busy
-                busy = busy or time.process_time()  # the first line says that the first worker is ready
-
-            try:
-                run = job.run(lambda: connect(str(ROOT)), LineScreen(3600, ready)).run
-            finally:
-                disconnect()
-            found |= {
-                "seconds": run.seconds - run.load_seconds,
-                "cpu": time.process_time() - busy,
-                "peak_mb": peak() / MB,
-            }
+def measured(folder: Path, workers: int, shard_rows: int, plan_only: bool) -> dict[str, float]:
+    """The input was written by another process, whose memory is not ours."""
+    config = job_in(folder, workers, shard_rows)
+    before, started, busy = peak(), time.perf_counter(), time.process_time()
+    prospect = examine(config)
+    found = {"rows": prospect.plan.rows, "shards": len(prospect.plan.shards), "before_mb": before / MB}
+    found |= {"plan_seconds": time.perf_counter() - started, "plan_cpu": time.process_time() - busy}
+    if plan_only:
         return found
+    job, busy = Job(prospect, NullEngine), 0.0
+
+    def ready(line: str) -> None:
+        nonlocal busy
+        busy = busy or time.process_time()  # the first line says that the first worker is ready
+
+    try:
+        run = job.run(lambda: connect(str(ROOT)), LineScreen(3600, ready)).run
+    finally:
+        disconnect()
+    found |= {"seconds": run.seconds - run.load_seconds, "cpu": time.process_time() - busy, "peak_mb": peak() / MB}
+    return found
 
 
 def alone(prospect: Prospect, probe: Probe, profile: bool) -> None:
@@ -136,22 +135,25 @@ def main() -> None:
     parser.add_argument("--plan-only", action="store_true")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--one", action="store_true", help="run one size in this process and print JSON")
+    parser.add_argument("--one", type=Path, help="run the job of this folder in this process and print JSON")
     asked = parser.parse_args()
+    if asked.one is not None:
+        print(json.dumps(measured(asked.one, asked.workers, asked.shard_rows, asked.plan_only)))
+        return
     if asked.profile or asked.alone:
         with tempfile.TemporaryDirectory(prefix="plumbing-") as name:
-            prospect = examine(prepared(Path(name), asked.rows[0], asked.files, 1, asked.shard_rows))
+            write_input(Path(name), asked.rows[0], asked.files)
+            prospect = examine(job_in(Path(name), 1, asked.shard_rows))
             with planted(prospect.storage) as probe:
                 alone(prospect, probe, asked.profile)
-        return
-    if asked.one:
-        print(json.dumps(measured(asked.rows[0], asked.files, asked.workers, asked.shard_rows, asked.plan_only)))
         return
     print("| rows | shards | plan s | (CPU) | work s | rows/s | ms/shard | driver CPU ms/shard | MB before | at peak |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for rows in asked.rows:
-        words = [sys.executable, "-m", "benchmarks.plumbing", *sys.argv[1:], "--one", "--rows", str(rows)]
-        done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        with tempfile.TemporaryDirectory(prefix="plumbing-") as name:
+            write_input(Path(name), rows, asked.files)
+            words = [sys.executable, "-m", "benchmarks.plumbing", *sys.argv[1:], "--one", name]
+            done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         it = json.loads(done.stdout.splitlines()[-1])
         line = f"| {it['rows']:,} | {it['shards']:,} | {it['plan_seconds']:.2f} | {it['plan_cpu']:.2f} |"
         if "seconds" in it:

@@ -69,6 +69,9 @@ class OutputConfig(Config):
     column_prefix: str = Field(
         default="", description="put before each of our column names, where an input column clashes"
     )
+    token_details: bool = Field(
+        default=False, description="columns that tell of each token its confidence, its forward and its rule"
+    )
 
 
 class WorkersConfig(Config):

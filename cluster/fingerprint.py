@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster.config import JobConfig
+from cluster.config import JobConfig, OutputConfig
 from cluster.errors import FingerprintChanged, OutputTaken, PlanError
 from cluster.model_copy import MODEL_SUFFIXES, model_objects
 from cluster.reading.files import InputFile
@@ -37,9 +37,15 @@ def make_fingerprint(config: JobConfig, files: Sequence[InputFile]) -> Fingerpri
             "files": {file.relative: f"{file.size} bytes, {file.checksum}" for file in files},
         },
         "engine": {"width": config.engine.width},  # what is longer is an error row
-        "output": config.output.model_dump(mode="json", include={"format", "column_prefix"}),  # one table, one shape
+        "output": _shape(config.output),
         **({"record": config.record.model_dump(mode="json")} if config.record is not None else {}),
     }
+
+
+def _shape(output: OutputConfig) -> dict[str, Any]:
+    """One table, one shape. What is off is not named, so that jobs begun before it was there go on."""
+    details = {"token_details": True} if output.token_details else {}
+    return {**output.model_dump(mode="json", include={"format", "column_prefix"}), **details}
 
 
 def digest(fingerprint: Fingerprint) -> str:

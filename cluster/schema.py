@@ -48,8 +48,17 @@ TRACE_FIELDS = pa.schema(  # of a job that records, one list per column and row;
 )
 
 
-def output_fields(record: bool) -> list[pa.Field]:
-    return [*OUTPUT_FIELDS, *(TRACE_FIELDS if record else [])]
+TOKEN_FIELDS = pa.schema(  # of output.token_details, an entry per answer token
+    [
+        ("token_confidence", pa.list_(pa.float32())),  # when it was committed
+        ("token_forward", pa.list_(pa.int32())),  # of the request, from 1
+        ("token_rule", pa.list_(pa.string())),  # as in `commits`
+    ]
+)
+
+
+def output_fields(record: bool, token_details: bool = False) -> list[pa.Field]:
+    return [*OUTPUT_FIELDS, *(TOKEN_FIELDS if token_details else []), *(TRACE_FIELDS if record else [])]
 
 
 def common_schema(layouts: Sequence[FileLayout]) -> pa.Schema:
@@ -152,7 +161,8 @@ def _nearest(name: str, names: Sequence[str]) -> str:
 
 def output_schema(input_schema: pa.Schema, output: OutputConfig, record: bool = False) -> pa.Schema:
     """Input columns unchanged, then ours. PlanError on a clash of names, or on a type the output format cannot hold."""
-    ours = [pa.field(output.column_prefix + field.name, field.type) for field in output_fields(record)]
+    added = output_fields(record, output.token_details)
+    ours = [pa.field(output.column_prefix + field.name, field.type) for field in added]
     if clash := [field.name for field in ours if field.name in set(input_schema.names)]:
         raise PlanError(
             f"the input already has columns named {', '.join(map(repr, clash))}, which the result would add; "

@@ -67,6 +67,7 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
         changed, token = with_guides(*commit.rewrite(canvas, signals, chosen | surest), canvas)
         changed = changed & canvas.generated  # whatever a policy says, a prompt stays
         desk.counts.credit(changed & canvas.masked & (token != canvas.mask_id), commit.rule, surest)
+        desk.counts.mark(changed, canvas.age, commit.rule, surest)
         more = cache.reads(canvas)
         seen = signals if more is None else read_more(model, rows, x, canvas, signals, reads, more)
         cache.observe(canvas, seen, changed)

@@ -45,6 +45,8 @@ class Completion:
     commits: dict[str, int] = field(default_factory=dict)  # rule -> positions it fixed, EOS and what follows included
     decision_share: float = 0.0  # of the time of its steps, spent in policies
     trace: Trace | None = None  # of an engine that records, for a request with a reference
+    fixed_at: list[int] = field(default_factory=list)  # forward, from 1, at which each answer token was committed
+    fixed_by: list[str] = field(default_factory=list)  # the rule that committed each, as in `commits`
 
     @property
     def tokens_per_forward(self) -> float:

@@ -65,6 +65,7 @@ def completion(
     own, guide = status[b], canvas.pairs.get(b)
     rows = own.rows + (status[guide].rows if guide is not None else 0)
     token, sure = canvas.token[b].tolist(), canvas.confidence[b].tolist()
+    at, by = torch.stack([desk.counts.fixed_at[b], desk.counts.fixed_by[b].int()]).tolist()
     seat = vacate(canvas, b, desk.pool)
     request, first = seat.request, len(seat.request.prompt)
     measured: Measured = {
@@ -83,4 +84,8 @@ def completion(
         return Completion(request.id, [], "", "error", f"the model's output was NaN at {where}", **measured)
     answer = token[first : own.end]
     text, kept, why = desk.stopping.ending(b, answer, stopped)
-    return Completion(request.id, answer[:kept], text, why, confidence=sure[first : first + kept], **measured)
+    span = slice(first, first + kept)
+    rules = [desk.counts.rules[index] for index in by[span]]
+    return Completion(
+        request.id, answer[:kept], text, why, confidence=sure[span], fixed_at=at[span], fixed_by=rules, **measured
+    )

@@ -19,6 +19,8 @@ class SlotCounts:
     rows: Tensor  # [B] positions computed, summed over forwards and layers
     commits: Tensor  # [B, R + 1] positions fixed by each rule of the commit policy; last, by the engine's own
     rules: tuple[str, ...]  # their names, R + 1
+    fixed_at: Tensor  # [B, T] int32 forward of its request, from 1, at which a position took its token
+    fixed_by: Tensor  # [B, T] int8 index of the rule that fixed it; like `fixed_at` read only where a token stands
     layers: int
     dtype: str
 
@@ -26,8 +28,9 @@ class SlotCounts:
     def empty(cls, canvas: Canvas, layers: int, dtype: torch.dtype, rules: tuple[str, ...]) -> "SlotCounts":
         named = (*rules, SUREST)
         commits = canvas.end.new_zeros(len(canvas.end), len(named))
+        at, by = (torch.zeros_like(canvas.token, dtype=kind) for kind in (torch.int32, torch.int8))
         name = str(dtype).removeprefix("torch.")
-        return cls(torch.zeros_like(canvas.end), torch.zeros_like(canvas.end), commits, named, layers, name)
+        return cls(torch.zeros_like(canvas.end), torch.zeros_like(canvas.end), commits, named, at, by, layers, name)
 
     def reset(self, changed: Tensor) -> None:
         self.full_passes = self.full_passes.masked_fill(changed, 0)
@@ -44,10 +47,19 @@ class SlotCounts:
         """decided [B, T] holes that were filled; rule [B, T] which rule chose them, None = the first; surest [B, T]
         those that the engine added.
         """
-        last = len(self.rules) - 1
-        index = torch.zeros_like(decided, dtype=torch.long) if rule is None else rule
-        index = torch.where(surest, last, index)
-        self.commits = self.commits + torch.stack([(decided & (index == r)).sum(1) for r in range(last + 1)], 1)
+        index = self._rules(rule, surest)
+        each = [(decided & (index == r)).sum(1) for r in range(len(self.rules))]
+        self.commits = self.commits + torch.stack(each, 1)
+
+    def mark(self, changed: Tensor, age: Tensor, rule: Tensor | None, surest: Tensor) -> None:
+        """changed [B, T] what takes a token now; age [B] forwards before this one; rule, surest as for `credit`."""
+        self.fixed_at = torch.where(changed, (age[:, None] + 1).int(), self.fixed_at)
+        self.fixed_by = torch.where(changed, self._rules(rule, surest).to(torch.int8), self.fixed_by)
+
+    def _rules(self, rule: Tensor | None, surest: Tensor) -> Tensor:
+        """[B, T] index into `rules`."""
+        index = torch.zeros_like(surest, dtype=torch.long) if rule is None else rule
+        return torch.where(surest, len(self.rules) - 1, index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,8 @@ def engine_of(
 
 def facts(done: Completion) -> tuple:
     """What must not depend on company: everything but times and the last bits of confidence."""
-    return done.tokens, done.text, done.finish_reason, done.forwards, done.full_passes, done.rows_computed
+    answer = done.tokens, done.text, done.finish_reason, done.fixed_at, done.fixed_by
+    return *answer, done.forwards, done.full_passes, done.rows_computed
 
 
 @dataclass

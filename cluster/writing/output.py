@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from cluster.reading.prompts import RowPrompt
 from cluster.reading.text import mend
-from cluster.schema import OUTPUT_FIELDS, TRACE_FIELDS, output_fields
+from cluster.schema import OUTPUT_FIELDS
 from dllm_core.request import Completion
 
 
@@ -29,7 +29,8 @@ def build_output(
     """table: RowBlock.table; prompts: one per row of it; completions: by Request.id; schema: `output_schema(...)`;
     samples: decode.n. Rows come out in input order, the samples of a row one after another."""
     rows = [_row(prompt, completions, sample, samples) for prompt in prompts for sample in range(samples)]
-    ours = _columns(rows, worker, record=len(schema) > table.num_columns + len(OUTPUT_FIELDS))
+    added = list(schema)[table.num_columns :]
+    ours = _columns(rows, worker, added, added[0].name.removesuffix(OUTPUT_FIELDS.names[0]))
     return pa.Table.from_arrays([*repeated(table, samples).columns, *ours], schema=schema)
 
 
@@ -51,17 +52,17 @@ def mend_output(
     rows = [_row(prompts[place // samples], completions, place % samples, samples) for place in places]
     order = np.arange(part.num_rows)
     order[list(places)] = part.num_rows + np.arange(len(places))
-    record = f"{prefix}{TRACE_FIELDS.names[0]}" in part.schema.names
-    for field, new in zip(output_fields(record), _columns(rows, worker, record), strict=True):
-        at = part.schema.get_field_index(prefix + field.name)
+    first = part.schema.get_field_index(prefix + OUTPUT_FIELDS.names[0])
+    for at, new in enumerate(_columns(rows, worker, list(part.schema)[first:], prefix), start=first):
         both = pa.chunked_array([*part.column(at).chunks, new], new.type)
         part = part.set_column(at, part.schema.field(at), both.take(pa.array(order)))
     return part
 
 
-def _columns(rows: Sequence[dict[str, Any]], worker: str, record: bool) -> list[pa.Array]:
+def _columns(rows: Sequence[dict[str, Any]], worker: str, ours: Sequence[pa.Field], prefix: str) -> list[pa.Array]:
+    """ours: the columns that we add, the last of the table; prefix: of their names."""
     whole = [{"worker": worker, **row} for row in rows]
-    return [pa.array([row.get(field.name) for row in whole], field.type) for field in output_fields(record)]
+    return [pa.array([row.get(field.name.removeprefix(prefix)) for row in whole], field.type) for field in ours]
 
 
 def _row(prompt: RowPrompt, completions: Mapping[str, Completion], sample: int, samples: int) -> dict[str, Any]:
@@ -89,6 +90,9 @@ def _answered(answer: Completion) -> dict[str, Any]:
         "generated_tokens": answer.tokens,
         "mean_confidence": sum(confidence) / len(confidence) if confidence else None,
         "min_confidence": min(confidence) if confidence else None,
+        "token_confidence": confidence,
+        "token_forward": answer.fixed_at,
+        "token_rule": answer.fixed_by,
     }
 
 

@@ -286,3 +286,29 @@ def test_an_engine_tells_of_its_steps_what_its_answers_tell():
     progress = engine.progress()
     assert 0 < progress.decision_seconds < progress.step_seconds
     assert done[0].decision_share == pytest.approx(progress.decision_seconds / progress.step_seconds)
+
+
+def test_each_token_tells_at_which_forward_and_by_which_rule_it_was_fixed():
+    """The scripted model is surer on the left, so one token a step goes from left to right; a threshold takes a block
+    at once, blocks being 8 long.
+    """
+    _, done = scripted(count=6, slots=2)  # the slots change hands twice
+    assert {(tuple(d.fixed_at), tuple(d.fixed_by)) for d in done} == {(tuple(range(1, 8)), ("schedule",) * 7)}
+    longer = ScriptedModel({10 + i: 20 + i for i in range(12)})
+    _, done = scripted(count=3, model=longer, commit={"kind": "threshold", "tau": 0.9})
+    assert done[0].fixed_at == [1] * 8 + [2] * 4
+    assert set(done[0].fixed_by) == {"threshold"}
+    longer.confidence = 0.5
+    _, done = scripted(count=3, model=longer, commit={"kind": "threshold", "tau": 0.9})
+    assert done[0].fixed_at == list(range(1, 13))
+    assert set(done[0].fixed_by) == {"surest"}
+
+
+def test_a_token_that_is_fixed_again_tells_of_the_last_time():
+    canvas = Canvas.empty(1, 4, MASK, (EOS,))
+    counts = SlotCounts.empty(canvas, 1, torch.float32, ("anchor", "leap"))
+    none, first = torch.zeros(1, 4, dtype=torch.bool), torch.tensor([[True, False, False, False]])
+    counts.mark(torch.tensor([[True, True, False, False]]), torch.tensor([0]), torch.tensor([[1, 1, 1, 1]]), first)
+    counts.mark(torch.tensor([[False, True, True, False]]), torch.tensor([4]), torch.tensor([[0, 0, 1, 1]]), none)
+    assert counts.fixed_at.tolist() == [[1, 5, 5, 0]]
+    assert [counts.rules[i] for i in counts.fixed_by[0, :3].tolist()] == ["surest", "anchor", "leap"]

@@ -221,6 +221,8 @@ class FakeEngine:
             request.id, tokens, self.codec.decode(tokens), reason, forwards=max(1, len(tokens) // 2), full_passes=1,
             rows_computed=10 * len(tokens), queue_seconds=0.1, decode_seconds=0.2, confidence=[0.5] * len(tokens),
             commits={"calm": 2, "surest": 1}, decision_share=0.1,
+            fixed_at=[min(1 + i // 2, max(1, len(tokens) // 2)) for i in range(len(tokens))],
+            fixed_by=["calm"] * len(tokens),
         )  # fmt: skip
 
     def self_check(self) -> Completion:

@@ -1,17 +1,16 @@
 """Scores of a finished job."""
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from cluster.fingerprint import save
 from cluster.job import Job
 from cluster.prospect import examine
-from cluster.work.probe import Probe
-from cluster.work.runner import ShardRunner, Task
 from jobs.cli import OK, WRONG, guarded
 from jobs.evaluate import Score, exact_match, main, readable
 from tests.fakes_cluster import Lines, echo_engine, job_config, write_prompts
 from tests.fakes_data import bad_utf8
+from tests.fakes_finished import finish
 
 
 def test_white_space_is_normalised_and_nothing_else_is():
@@ -41,13 +40,7 @@ def finished(tmp_path, request):
     prompts, columns = ["4", "6", "7"], {"answer": ["4", "5", "7"], "family": ["add", "list", "add"]}
     settings = {"output__column_prefix": "our_", "output__format": request.param, "cluster__shard_rows": 2}
     config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts, **columns), **settings)
-    begun = Job(examine(config))
-    task = Task(config, begun.plan.schema, begun.prospect.digest, Probe("_run/probe-1", b""))
-    runner = ShardRunner(echo_engine(config), task, begun.storage, "w")
-    save(begun.storage, begun.prospect.fingerprint)
-    for shard in begun.plan.shards:
-        runner.run(shard)
-    Job(examine(config)).run(lambda: None, Lines())
+    finish(config, echo_engine(config))
     return tmp_path / "out"
 
 
@@ -65,9 +58,9 @@ def refused(capsys, output):
 def test_a_finished_job_is_scored_overall_and_by_family(finished, capsys):
     assert guarded(main, words(finished, "--by", "family")) == OK
     assert capsys.readouterr().out.splitlines() == [
-        "add      exact match 1.000  (2 of 2)",
-        "list     exact match 0.000  (0 of 1)",
-        "overall  exact match 0.667  (2 of 3)",
+        "add      exact match 1.000  (2 of 2)  95 %: 0.342 to 1.000",
+        "list     exact match 0.000  (0 of 1)  95 %: 0.000 to 0.793",
+        "overall  exact match 0.667  (2 of 3)  95 %: 0.208 to 0.939",
     ]
 
 
@@ -116,3 +109,70 @@ def test_a_missing_column_a_foreign_folder_and_an_unfinished_job_are_told_apart(
     assert "is no output of a job" in said("--output", str(finished.parent), "--answer-column", "answer")
     (finished / "_SUCCESS").unlink()
     assert "is not finished" in said("--output", str(finished), "--answer-column", "answer")
+
+
+def another(folder, prompts, ids=None):
+    """A finished job beside the first, without a prefix."""
+    columns = {"answer": ["4", "5", "7"][: len(prompts)]}
+    data = write_prompts(folder / "other.parquet", prompts, **columns)
+    if ids is not None:
+        pq.write_table(pq.read_table(data).drop(["id"]).append_column("id", pa.array(ids)), data)
+    config = job_config(folder, data, output__path=str(folder / "other"))
+    finish(config, echo_engine(config))
+    return str(folder / "other")
+
+
+def test_two_jobs_are_compared_row_by_row(finished, tmp_path, capsys):
+    """Here rows 0 and 2 are right, there 0 and 1."""
+    other = another(tmp_path, ["4", "5", "6"])
+    assert guarded(main, words(finished, "--against", other)) == OK
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"against {other}: 0.667 there, 0.667 here, difference +0.000 (95 %: -0.924 to +0.924); 1 right here alone, "
+        "1 there alone, McNemar p = 1"
+    ]
+
+
+def test_rows_are_matched_by_id_and_not_by_place(finished, tmp_path, capsys):
+    other = another(tmp_path, ["4", "5"], ids=["id-1", "id-0"])
+    assert guarded(main, words(finished, "--against", other)) == OK
+    said = capsys.readouterr().out
+    assert "1.000 there, 0.500 here, difference -0.500" in said
+    assert "0 right here alone, 1 there alone" in said
+    assert "compared 2 rows that both have, of 3 here and 2 there" in said
+
+
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        (["id-0", "id-0", "id-1"], "some ids come more than once"),
+        (["x", "y", "z"], "has no row with a request_id of this"),
+    ],
+)
+def test_what_cannot_be_matched_is_refused(finished, tmp_path, capsys, ids, said):
+    other = another(tmp_path, ["4", "5", "6"], ids)
+    assert guarded(main, words(finished, "--against", other)) == WRONG
+    assert said in capsys.readouterr().err
+
+
+def test_each_rows_score_is_written(finished, tmp_path, capsys):
+    to = tmp_path / "scores.parquet"
+    assert guarded(main, words(finished, "--by", "family", "--to", str(to))) == OK
+    table = pq.read_table(to)
+    assert table.schema.types == [pa.string(), pa.bool_(), pa.string()]
+    assert table.to_pydict() == {
+        "request_id": ["id-0", "id-1", "id-2"], "right": [True, False, True], "family": ["add", "list", "add"],
+    }  # fmt: skip
+    assert guarded(main, words(finished, "--to", "/nowhere/x.parquet")) == WRONG
+    assert "--to /nowhere/x.parquet cannot be written" in capsys.readouterr().err
+
+
+def test_code_is_run_only_when_it_is_allowed(finished, capsys):
+    assert guarded(main, words(finished, "--metric", "code")) == WRONG
+    assert "runs the generated programs on this machine; add --allow-code" in capsys.readouterr().err
+    assert guarded(main, words(finished, "--metric", "code", "--allow-code")) == OK
+    assert "overall  code 1.000  (3 of 3)" in capsys.readouterr().out  # a number is a program
+
+
+def test_a_gold_answer_that_is_no_check_is_a_wrong_argument(finished, capsys):
+    assert guarded(main, words(finished, "--metric", "parallel_bench")) == WRONG
+    assert "is no check of --metric parallel_bench" in capsys.readouterr().err

@@ -147,7 +147,7 @@ def test_an_output_in_the_store_is_scored(store, config, capsys):
     finish(config)
     words = ["--output", store.path("out/job"), "--answer-column", "answer", "--s3.path_style", "true"]
     assert guarded(evaluate.main, [*words, "--s3.endpoint_url", store.config.endpoint_url]) == OK
-    assert capsys.readouterr().out == "overall  exact match 0.500  (6 of 12)\n"
+    assert capsys.readouterr().out.startswith("overall  exact match 0.500  (6 of 12)  95 %: ")
     assert guarded(evaluate.main, [*words, "--s3.endpoint_url", "ftp://me:hunter2@x"]) == WRONG
     said = capsys.readouterr().err
     assert said.startswith("error: s3.endpoint_url: ")

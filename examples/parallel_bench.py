@@ -2,7 +2,7 @@
 
     python examples/parallel_bench.py --to tasks.parquet --per-task 100 --seed 0
     python jobs/generate.py --config job.yaml --input.paths tasks.parquet --input.prompt_column prompt \\
-        --input.overrides '{"max_new_tokens": "max_new_tokens"}'
+        --input.overrides max_new_tokens=max_new_tokens
     python jobs/evaluate.py --output out/tasks --answer-column check --metric parallel_bench --by task
 
 Lists have 3 to 6 names, equally often. Each prompt has one solved example and is unique within the file; `answer` is

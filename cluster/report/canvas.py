@@ -110,7 +110,9 @@ def _canvas(run: Run, row: Row, pieces: Pieces, rules: Sequence[str]) -> Html:
     label = f"forward of sample {row.id}, run {run.letter}"
     slider = Html(f'<input type="range" min="0" max="{last}" value="{last}" aria-label="{text(label)}">')
     play = tag("button", text("play"), type="button")
-    controls = tag("div", play, slider, tag("output", text(f"forward {last} of {last}")), class_="controls")
+    readout = tag("span", class_="readout", aria_live="polite")
+    output = tag("output", text(f"forward {last} of {last}"))
+    controls = tag("div", play, slider, output, readout, class_="controls")
     lines = []
     for forward in sorted(set(forwards)):
         here = [i for i, each in enumerate(forwards) if each == forward]
@@ -118,8 +120,5 @@ def _canvas(run: Run, row: Row, pieces: Pieces, rules: Sequence[str]) -> Html:
         used = ", ".join(dict.fromkeys(by[i] for i in here))
         lines.append([forward, number(len(here), 0), used, number(min(sure[i] for i in here), 3), fixed])
     data = table(["forward", "tokens", "rule", "least confidence", "what was fixed"], lines, said)
-    readout = tag("p", text("\N{NO-BREAK SPACE}"), class_="readout", aria_live="polite")
     whole = tag("details", tag("summary", text("as a table")), data)
-    return tag(
-        "div", tag("h4", text(said)), controls, tag("div", *tokens, class_="tokens"), readout, whole, class_="canvas"
-    )
+    return tag("div", tag("h4", text(said)), controls, tag("div", *tokens, class_="tokens"), whole, class_="canvas")

@@ -26,6 +26,8 @@ def timeline(run: Run) -> Html:
     if not events:
         return tag("figure", tag("p", text("No event was logged.")), tag("figcaption", text(caption)))
     began, ended = events[0][0], events[-1][0]
+    if not any(event["event"] == "worker_loaded" for _, event in events):
+        return tag("figure", tag("p", text("No worker was started.")), tag("figcaption", text(caption)))
     reach = ticks(0.0, max(ended - began, 1.0), about=6)
     lanes, lines = _lanes(events, ended), []
     left, wide, high = 70, 580, 18

@@ -17,7 +17,8 @@ def make_row(
     told = told or (([1, 1, 2], ["calm", "calm", "surest"], [0.9, 0.8, 0.5]) if details else None)
     values = {
         "id": id, "prompt": "what?", "text": "a b c", "tokens": [7, 8, 9], "reason": "eos", "error": None,
-        "forwards": 2, "confidence": 0.7, "gold": "a b c", "group": "easy", "right": right, "details": told,
+        "forwards": 2, "full_passes": 1,
+        "confidence": 0.7, "gold": "a b c", "group": "easy", "right": right, "details": told,
     }  # fmt: skip
     return Row(**values | changes)
 

@@ -6,7 +6,7 @@ loops              <=>  its last tokens are one span of at most 8 tokens, at lea
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,14 @@ from cluster.reports import ShardReport
 from cluster.result import Result
 from cluster.s3.config import S3Config
 from cluster.schema import TOKEN_FIELDS
+from cluster.scoring.metrics import Metric
 from cluster.summary import Summary, load_stats
 
 SPAN, TIMES, LOOPED = 8, 4, 16  # tokens, repeats, tokens: our choice; lists of equal words up to 16 tokens pass
 COUNTS = (
     "request_id", "finish_reason", "error", "generated_text", "generated_tokens", "num_generated_tokens",
-    "num_forwards", "mean_confidence",
+    "num_forwards", "num_full_passes", "mean_confidence",
 )  # fmt: skip
-Metric = Callable[[str, object], bool]
 Details = tuple[list[int], list[str], list[float]]  # forward, rule, confidence of each token
 
 
@@ -38,6 +38,7 @@ class Row:
     reason: str
     error: str | None
     forwards: int
+    full_passes: int
     confidence: float | None  # mean of the answer tokens
     gold: object
     group: str
@@ -47,6 +48,10 @@ class Row:
     @property
     def per_forward(self) -> float | None:
         return len(self.tokens) / self.forwards if self.forwards else None
+
+    @property
+    def full_share(self) -> float | None:
+        return self.full_passes / self.forwards if self.forwards else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,8 @@ def read_run(
         right = None if answer_column is None else text is not None and gold is not None and metric(text, gold)
         row = Row(
             one["request_id"], str(prompts[i] or ""), text, one["generated_tokens"] or [], one["finish_reason"],
-            one["error"], one["num_forwards"] or 0, one["mean_confidence"], gold, str(groups[i]), right,
+            one["error"], one["num_forwards"] or 0, one["num_full_passes"] or 0,
+            one["mean_confidence"], gold, str(groups[i]), right,
             told if told[0] is not None else None,
         )  # fmt: skip
         rows.append(row)

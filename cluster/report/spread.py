@@ -1,4 +1,4 @@
-"""How answers differ within a run: tokens per forward, confidence, and which rule fixed what."""
+"""How answers differ within a run: tokens per forward, confidence, full passes, and which rule fixed what."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -16,6 +16,7 @@ COLOURS = 7  # of rules, and one more for the engine's own; the style sheet has 
 def spread_section(runs: Sequence[Run]) -> Html:
     speeds = [[each for row in run.rows if (each := row.per_forward) is not None] for run in runs]
     sure = [[row.confidence for row in run.rows if row.confidence is not None] for run in runs]
+    whole = [[each for row in run.rows if (each := row.full_share) is not None] for run in runs]
     least = min((value for values in sure for value in values), default=0.0)
     top = max((value for values in speeds for value in values), default=1.0)
     return section(
@@ -24,6 +25,7 @@ def spread_section(runs: Sequence[Run]) -> Html:
         spread(
             runs, sure, "mean confidence of an answer", (0.9 if least >= 0.9 else 0.5 if least >= 0.5 else 0.0, 1.0)
         ),
+        spread(runs, whole, "full passes / forwards of an answer", (0.0, 1.0)),
         rules(runs),
     )
 

@@ -1,5 +1,6 @@
 """`jobs/report.py`, from a finished job to a file."""
 
+import pyarrow as pa
 import pytest
 
 from jobs.cli import OK, WRONG, guarded
@@ -57,3 +58,16 @@ def test_runs_are_lettered_and_named_by_what_tells_them_apart():
     assert names_of(["s3://bucket/out"]) == ["out"]
     assert names_of(["a", "a/b"]) == ["a", "a/b"]
     assert names_of(["out/a", "out/a"]) == ["a", "a"]
+
+
+@pytest.mark.parametrize("prompts", [[], ["", " "]], ids=["no rows", "errors alone"])
+def test_a_job_without_an_answer_has_a_page_too(tmp_path, prompts):
+    data = write_prompts(tmp_path / "in.parquet", prompts, answer=pa.array(["x"] * len(prompts), pa.string()))
+    config = job_config(tmp_path, data, output__token_details=True)
+    finish(config, echo_engine(config))
+    for more in ([], ["--answer-column", "answer", "--by", "id"]):
+        words = ["--output", config.output.path, config.output.path, "--to", str(tmp_path / "page.html")]
+        assert guarded(main, [*words, *more]) == OK
+        seen = Parsed((tmp_path / "page.html").read_text())
+        assert seen.broken == seen.open == []
+        assert seen.classes["canvas"] == 0

@@ -43,7 +43,7 @@ def test_a_page_is_whole_and_fetches_nothing():
 def test_every_plot_has_a_title_and_a_table_beside_it():
     seen = Parsed(shown(three(), by="family"))
     assert seen.tags["svg"] > 8
-    assert seen.tags["figure"] == 2 + 1 + 2 + 1 + 3  # scatters, groups, distributions, rules, timelines
+    assert seen.tags["figure"] == 2 + 1 + 3 + 1 + 3  # scatters, groups, distributions, rules, timelines
     source = shown(three(), by="family")
     assert all(
         re.match(r"<svg [^>]*role=\"img\"><title>[^<]+</title>", source[at.start() :])
@@ -62,6 +62,7 @@ def test_marks_count_runs_tokens_and_positions():
     assert seen.classes["t"] == 3 * 2 * 3
     assert seen.classes["part"] == 3 * 2
     assert seen.classes["tile"] == 3
+    assert seen.classes["bar"] == 3 * 3  # all answers of a run are alike
 
 
 def test_what_comes_from_data_is_text_wherever_it_stands():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dllm_core.config import DecodeConfig
-from dllm_core.models.llada import Llada
+from dllm_core.models.transformer import Transformer
 from dllm_core.request import Request
 from kernels import dispatch
 from kernels.dispatch import fused, launched, using
@@ -122,8 +122,8 @@ def test_the_way_is_chosen_for_a_while_and_float64_keeps_its_twins():
 @pytest.mark.parametrize("wish", [{"guidance": 1.5}, {"temperature": 1.0, "top_p": 0.8}], ids=str)
 def test_whole_logits_are_made_for_the_rows_that_need_them_and_for_no_other(wish, launches, monkeypatch):
     asked = Counter()
-    model, unembed = tiny_model(dtype=torch.float32), Llada.unembed
-    monkeypatch.setattr(Llada, "unembed", lambda self, x: (asked.update(rows=len(x)), unembed(self, x))[1])
+    model, unembed = tiny_model(dtype=torch.float32), Transformer.unembed
+    monkeypatch.setattr(Transformer, "unembed", lambda self, x: (asked.update(rows=len(x)), unembed(self, x))[1])
     engine = engine_of(model, DecodeConfig(block_length=8), slots=3, width=24)
     requests = [Request("a", [3, 1, 4], 5, seed=3, **wish), Request("b", [2], 5)]
     with using("twins"):

@@ -66,7 +66,7 @@ class Driver:
         self.deaths = 0  # in a row, while loading
         self.last_death = ""  # of a worker that loaded, in words
         self.fruitless = 0  # deaths in a row of loaded workers, with no shard finished by anybody in between
-        self.tail = Tail(config.tail_rows)
+        self.tail = Tail(config.tail_rows, clock)
         self.health = Health(config.recycle_after)
         self.begun = False  # as many workers as the configuration demands were ready at once
         self.last_ready = clock()  # when there were last enough loaded workers

@@ -8,15 +8,19 @@ What it keeps and what it gives are pieces of the shard from then on (see `piece
 be taken from is not asked again; suspects, and shards whose failed rows are decoded again, are left alone.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from cluster.shard import Shard
 
+PAUSE = 1.0  # seconds before a shard is asked for again whose prompts were not made yet, or which was at its end
+
 
 class Tail:
-    def __init__(self, least: int) -> None:
+    def __init__(self, least: int, clock: Callable[[], float] = time.monotonic) -> None:
         """least: rows of the smallest piece."""
-        self.least = least
+        self.least, self.clock = least, clock
+        self.later: dict[tuple[str, str], float] = {}  # worker, key of a shard -> when to ask again
         self.asked: set[tuple[str, str]] = set()  # worker, key of a shard: an answer is awaited
         self.spent: set[tuple[str, str]] = set()  # nothing more to be had
 
@@ -26,7 +30,7 @@ class Tail:
             return None
         for worker in sorted(held, key=lambda name: -sum(shard.rows for shard in held[name])):
             for shard in reversed(held[worker]):
-                if shard.rows > self.least and (worker, shard.key) not in self.spent:
+                if shard.rows > self.least and self._may_ask((worker, shard.key)):
                     self.asked.add((worker, shard.key))
                     return worker, shard
         return None
@@ -35,6 +39,11 @@ class Tail:
         self.asked.discard((worker, shard.key))
         if stop == shard.stop:
             self.spent.add((worker, shard.key))
+        elif stop is None:
+            self.later[worker, shard.key] = self.clock() + PAUSE
+
+    def _may_ask(self, each: tuple[str, str]) -> bool:
+        return each not in self.spent and self.clock() >= self.later.get(each, 0.0)
 
     def forget(self, worker: str) -> None:
         self.asked = {each for each in self.asked if each[0] != worker}

@@ -13,7 +13,7 @@ from cluster.work.tail import Tail
 from cluster.writing.parts import read_part
 from cluster.writing.pieces import unfinished
 from tests.cluster.work.test_runner import make_runner
-from tests.fakes_cluster import FakePool, make_shards
+from tests.fakes_cluster import FakeClock, FakePool, make_shards
 
 
 def drive(pool, shards, workers, **config):
@@ -85,12 +85,41 @@ def test_a_worker_that_keeps_less_loses_less():
     assert sorted((each.start, each.stop) for each in map(queue.next_for, "vwx")) == [(0, 6), (6, 8), (8, 10)]
 
 
+def test_pieces_of_the_tail_that_nobody_has_seen_together_get_one_more_look():
+    (shard,) = make_shards(1)
+    queue = ShardQueue([shard], rows_ahead=8)
+    queue.next_for("u")
+    queue.shed("u", shard, [shard.cut(6, 10)])
+    queue.finish("v", queue.next_for("v"), stands=False)
+    queue.finish("u", shard, stands=False)
+    again = queue.next_for("w")
+    assert (again.start, again.stop) == (0, 10)
+
+
+def test_the_slower_of_two_with_the_same_piece_counts_for_nothing():
+    (shard,) = make_shards(1)
+    queue = ShardQueue([shard], rows_ahead=8)
+    queue.next_for("u")
+    queue.shed("u", shard, [shard.cut(6, 10)])
+    rest = queue.next_for("w")
+    copy = queue.copy_for("v")
+    assert (copy.start, copy.stop) == (0, 6)
+    assert queue.drop_copies("v", copy) == [("u", copy)]
+    assert queue.finish("v", copy, stands=False)
+    assert not queue.finish("u", shard, stands=False)
+    assert queue.finish("w", rest)
+    assert not queue.remain()
+
+
 def test_nobody_is_asked_twice_for_what_he_has_not():
     (shard,) = make_shards(1)
-    tail, held = Tail(least=4), {"u": [shard]}
+    clock = FakeClock()
+    tail, held = Tail(4, clock), {"u": [shard]}
     assert tail.next_to_ask(held) == ("u", shard)
     assert tail.next_to_ask(held) is None  # the answer is awaited
     tail.answered("u", shard, None)
+    assert tail.next_to_ask(held) is None  # his prompts may not be made yet
+    clock.now += 1.0
     assert tail.next_to_ask(held) == ("u", shard)
     tail.answered("u", shard, shard.stop)
     assert tail.next_to_ask(held) is None

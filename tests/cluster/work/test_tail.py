@@ -90,7 +90,9 @@ def test_pieces_of_the_tail_that_nobody_has_seen_together_get_one_more_look():
     queue = ShardQueue([shard], rows_ahead=8)
     queue.next_for("u")
     queue.shed("u", shard, [shard.cut(6, 10)])
-    queue.finish("v", queue.next_for("v"), stands=False)
+    queue.shed("u", shard.cut(0, 6), [shard.cut(4, 6)])
+    for worker in "vw":
+        queue.finish(worker, queue.next_for(worker), stands=False)
     queue.finish("u", shard, stands=False)
     again = queue.next_for("w")
     assert (again.start, again.stop) == (0, 10)

@@ -28,6 +28,7 @@ END = 1 << 16  # bytes of each end
 
 @dataclass(frozen=True, slots=True)
 class SeenFile:
+    node: str  # where it was seen
     setting: str  # that names it or the folder above it
     path: str
     size: int
@@ -46,16 +47,21 @@ def seen_files(config: JobConfig, files: Sequence[InputFile]) -> list[SeenFile]:
     return found
 
 
-def check_seen(seen: Sequence[SeenFile]) -> None:
-    """To be called by a worker. ConfigError where a file is another one on this node, or not there."""
+def check_seen(seen: Sequence[SeenFile], node: str = "") -> None:
+    """To be called by a worker. ConfigError where a file is another one on this node, or not there. On the driver's own
+    node there is nothing to compare; a file that is gone there is noticed when it is read.
+    """
+    node = node or socket.gethostname()
     for file in seen:
+        if file.node == node:
+            continue
         try:
             here = _look(file.setting, file.path)
         except OSError as error:
-            raise ConfigError(_told(file, error.strerror or "it cannot be read")) from error
-        if here != file:
+            raise ConfigError(_told(file, node, error.strerror or "it cannot be read")) from error
+        if (here.size, here.content) != (file.size, file.content):
             other = f"it has {here.size} bytes, not {file.size}" if here.size != file.size else "its content is another"
-            raise ConfigError(_told(file, other))
+            raise ConfigError(_told(file, node, other))
 
 
 def _look_at_input(path: str) -> SeenFile:
@@ -65,9 +71,9 @@ def _look_at_input(path: str) -> SeenFile:
         raise UnreadableInput(path, error) from error
 
 
-def _told(file: SeenFile, what: str) -> str:
+def _told(file: SeenFile, node: str, what: str) -> str:
     return (
-        f"{file.setting}: {file.path} is not the same file on node {socket.gethostname()} as where the job was "
+        f"{file.setting}: {file.path} is not the same file on node {node} as where the job was "
         f"started: {what}; use a path that all nodes share, or s3://BUCKET/KEY"
     )
 
@@ -85,4 +91,4 @@ def _look(setting: str, path: str) -> SeenFile:
             content = file.read(END)
             file.seek(-END, os.SEEK_END)
             content += file.read(END)
-    return SeenFile(setting, path, size, hashlib.blake2b(content, digest_size=8).hexdigest())
+    return SeenFile(socket.gethostname(), setting, path, size, hashlib.blake2b(content, digest_size=8).hexdigest())

@@ -8,6 +8,8 @@ from cluster.work.same_files import END, LOOKED_AT, SMALL, check_seen, seen_file
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import MODEL, job_config, write_prompts
 
+NODE = "another-node"
+
 
 def test_the_files_of_input_and_model_are_seen_again_and_a_change_of_any_is_told(tmp_path):
     data, model = write_prompts(tmp_path / "in.parquet", ["a"]), tmp_path / "model"
@@ -19,14 +21,15 @@ def test_the_files_of_input_and_model_are_seen_again_and_a_change_of_any_is_told
         ("input.paths", str(data)),
         ("model.path", str(model / "config.json")),
     ]
-    check_seen(seen)
+    check_seen(seen, NODE)
 
     (model / "config.json").write_text("{}")
+    check_seen(seen)  # on the driver's own node there is one file system
     with pytest.raises(ConfigError, match=r"^model\.path: .*config\.json is not the same .* has 2 bytes, not"):
-        check_seen(seen)
+        check_seen(seen, NODE)
     data.unlink()
     with pytest.raises(ConfigError, match=r"^input\.paths: .* on node .*: No such file .* all nodes share, or s3://"):
-        check_seen(seen)
+        check_seen(seen, NODE)
     with pytest.raises(UnreadableInput, match=r"in\.parquet cannot be read as it was planned: .*No such file"):
         seen_files(config, [InputFile(str(data), "in.parquet", "parquet", 9, "")])
 
@@ -36,12 +39,12 @@ def test_a_large_file_is_told_apart_by_its_ends(tmp_path, place):
     data = tmp_path / "in.jsonl"
     data.write_bytes(b"1" * (SMALL + 5))
     seen = seen_files(job_config(tmp_path, data), list_input([str(data)]).files)
-    check_seen(seen)
+    check_seen(seen, NODE)
     changed = bytearray(data.read_bytes())
     changed[place] = ord("2")
     data.write_bytes(changed)
     with pytest.raises(ConfigError, match="its content is another"):
-        check_seen(seen)
+        check_seen(seen, NODE)
     assert END < SMALL
 
 

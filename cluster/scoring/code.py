@@ -3,9 +3,10 @@
     program = the last fenced block of the text, else the text;  then the tests (the gold answer);  then a secret word
     right  <=>  the process prints the secret word last, within its limits
 
-Limits: `SECONDS` of processor time and twice that of the clock, `MEMORY` of address space, files up to `FILE` bytes, an
-empty environment, a working folder that is removed, Python in isolated mode. Where the system lets us (Linux with user
-namespaces and `unshare`) the process has no network and takes its descendants with it; `has_no_network` says whether.
+Limits: `SECONDS` of processor time and twice that of the clock, `MEMORY` of address space, files up to `FILE` bytes,
+`PROCESSES` processes, an empty environment, a working folder that is removed, Python in isolated mode. Where the system
+lets us (Linux with user namespaces and `unshare`) the process has no network and takes its descendants with it;
+`has_no_network` says whether.
 It may still read what this user may read and write where this user may write: run what you do not trust at all inside
 a container.
 """
@@ -23,12 +24,13 @@ from pathlib import Path
 SECONDS = 10  # our choice: HumanEval's tests take milliseconds
 MEMORY = 1 << 30  # bytes
 FILE = 1 << 20  # bytes
+PROCESSES = 64  # of the user, within its namespace where there is one; Linux does not hold root to it
 FENCED = re.compile(r"```[ \t]*(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 ALONE = ("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child")
 LIMITED = """
 import resource, sys
 for kind, limit in ((resource.RLIMIT_CPU, {seconds}), (resource.RLIMIT_AS, {memory}), (resource.RLIMIT_FSIZE, {file}),
-                    (resource.RLIMIT_CORE, 0)):
+                    (resource.RLIMIT_CORE, 0), (resource.RLIMIT_NPROC, {processes})):
     resource.setrlimit(kind, (limit, limit))
 exec(compile(open(sys.argv[1], encoding="utf-8").read(), "answer", "exec"), {{"__name__": "__main__"}})
 """
@@ -52,7 +54,7 @@ def program(text: str) -> str:
 def passes(text: str, gold: object, seconds: int = SECONDS) -> bool:
     """gold: tests as Python, run after the program in the same module."""
     word = secrets.token_hex(16)
-    limits = LIMITED.format(seconds=seconds, memory=MEMORY, file=FILE)
+    limits = LIMITED.format(seconds=seconds, memory=MEMORY, file=FILE, processes=PROCESSES)
     with tempfile.TemporaryDirectory(prefix="driftline-code-") as folder:
         source, said = Path(folder, "answer.py"), Path(folder, "said")
         source.write_text(f"{program(text)}\n\n{gold}\n\nprint('\\n{word}')\n", encoding="utf-8", errors="replace")

@@ -33,7 +33,7 @@ def test_a_finished_job_becomes_a_page(finished, capsys):
     assert seen.classes["tile"] == 2
     assert "prompt is null" in source
     assert "6 &lt;b&gt;" in source
-    assert "50.0" in source  # 2 of 4
+    assert '<td class="n">4</td><td class="n">50.0</td>' in source  # rows, and 2 of them right
 
 
 @pytest.mark.parametrize(

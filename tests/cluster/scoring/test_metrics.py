@@ -1,6 +1,7 @@
 """When an answer is right."""
 
 import importlib.util
+import os
 import time
 from fractions import Fraction
 
@@ -109,6 +110,25 @@ def test_a_program_has_no_network():
         "except OSError as error:\n    why = error.errno"
     )
     assert passes(knock, "import errno\nassert why == errno.ENETUNREACH")
+
+
+MANY = """
+import os, time
+made = 0
+try:
+    for _ in range(200):
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+        made += 1
+except BlockingIOError:
+    pass
+"""
+
+
+@pytest.mark.skipif(os.geteuid() == 0 or not has_no_network(), reason="root has as many processes as it likes")
+def test_a_program_cannot_start_ever_more_processes():
+    assert passes(MANY, "assert made < 100, made")
 
 
 def test_what_a_program_starts_ends_with_it(tmp_path):

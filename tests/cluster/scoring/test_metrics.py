@@ -21,7 +21,8 @@ from dllm_core.errors import ConfigError
     [
         ("so she pays $1,234.50.", Fraction(2469, 2)), ("#### 42", 42), ("it is -7", -7), ("5-3", 3), ("(\u22125)", -5),
         ("-$5.00 each", -5), ("1,2,3", 3), ("12,345,678 people", 12345678), ("3/4", Fraction(3, 4)), ("1/0", None),
-        ("2e3", 2000), ("none", None), ("a12", None), ("007", 7), ("3.", 3), ("x=4", 4), ("1,0000", 0), ("", None),
+        ("2e3", 2000), ("none", None), ("a12", None), ("007", 7), ("3.", 3), ("x=4", 4),
+        ("1,0000", 0), ("", None), ("7" * 5000, None),
     ],
 )  # fmt: skip
 def test_the_last_number_of_a_text(text, number):
@@ -30,6 +31,8 @@ def test_the_last_number_of_a_text(text, number):
 
 def test_numbers_are_compared_as_numbers():
     assert numeric("The answer is $1,000.0", "She earns 5 * 200.\n#### 1,000")
+    assert numeric("She earns 1000", "#### 1,000 dollars, which is 5 * 200")
+    assert not numeric("She earns 200", "She earns 5 * 200.\n#### ")
     assert numeric("0.5", "1/2")
     assert not numeric("0.3333", "1/3")
     assert not numeric("1 is more than 2", 1)

@@ -180,6 +180,14 @@ def attention_cases(
             tolerance=1e-3,
             exact=lambda: (drift.attention_drift_torch(*wide(q, k), runs, origin.clone(), at, keys),),
         )
+        phases, held, kept = torch.randn(2, length, d // 2, device=device), before.clone(), before.clone()
+        yield Case(
+            f"attention_drift, keys turned back, {sized}",
+            lambda: (drift.attention_drift_triton(q, k, runs, held, at, keys, phases),),
+            lambda: (drift.attention_drift_torch(q, k, runs, kept, at, keys, phases=phases),),
+            q.nbytes + k.nbytes + 2 * before.nbytes,
+            2 * scored,
+        )
 
 
 def store_cases(sizes: Sizes, device: str, dtype: torch.dtype, d: int = 128) -> Iterator[Case]:

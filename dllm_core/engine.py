@@ -20,6 +20,7 @@ from dllm_core.models.checkpoint import Watch
 from dllm_core.models.compiled import compiled
 from dllm_core.models.load import load
 from dllm_core.pool import Pool, Source, Waiting
+from dllm_core.project import by_table
 from dllm_core.replay import Replay
 from dllm_core.request import Completion, Request
 from dllm_core.stats import EngineCounter, EngineProgress, SlotCounts
@@ -29,6 +30,7 @@ from dllm_core.text import TextCodec
 from dllm_core.train.answers import Answers
 from dllm_core.train.oracle import Oracle
 from dllm_core.train.recording import Recording
+from kernels.dispatch import fused
 
 
 class Engine:
@@ -63,7 +65,16 @@ class Engine:
         sizes.refuse_device(str(device))
         self.method.frontier.refuse_unfit(model.shape)
         self.store = LayerStore(
-            model.shape, self.cells, dtype, device, cache.keeps_hidden, cache.keeps_plain_keys, cache.keeps_updates
+            model.shape,
+            self.cells,
+            dtype,
+            device,
+            cache.keeps_hidden,
+            cache.keeps_plain_keys,
+            cache.keeps_updates,
+            turns_back=cache.turns_back
+            and fused(torch.empty(0, dtype=dtype, device=device))
+            and all(by_table(layer, model.shape.head_dim) for layer in self.model.layers),
         )
         self.replay = (
             Replay(self.model, self.store, sizes.slots, self.width, sizes.graph_rows) if sizes.graph_rows else None

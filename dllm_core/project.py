@@ -40,4 +40,9 @@ class _ByTable(Layer, TurnsByTable):
 
 
 def turned_by_kernel(layer: Layer, store: LayerStore, x: Tensor) -> TypeGuard[_ByTable]:
-    return fused(x) and isinstance(layer, TurnsByTable) and 2 * layer.phases.shape[-1] == store.k.shape[-1]
+    return fused(x) and by_table(layer, store.k.shape[-1])
+
+
+def by_table(layer: Layer, width: int) -> TypeGuard[_ByTable]:
+    """Whether a table turns the whole of a head, which is so many dimensions wide."""
+    return isinstance(layer, TurnsByTable) and 2 * layer.phases.shape[-1] == width

@@ -22,6 +22,7 @@ class LayerStore:
         hidden: bool = False,
         plain_keys: bool = False,
         updates: bool = False,
+        turns_back: bool = False,
     ) -> None:
         kv = (shape.layers, cells + 1, shape.kv_heads, shape.head_dim)
         self.k, self.v = (torch.zeros(kv, dtype=dtype, device=device) for _ in range(2))
@@ -29,7 +30,8 @@ class LayerStore:
             torch.zeros(*kv[:2], shape.hidden, dtype=dtype, device=device) if kept else None
             for kept in (hidden, updates)
         )
-        self.plain = torch.zeros_like(self.k) if plain_keys else None
+        self.plain = torch.zeros_like(self.k) if plain_keys and not turns_back else None
+        self.turns_back = plain_keys and turns_back  # whoever asks for plain keys turns k back
 
     def write(
         self, layer: int, rows: Rows, k: Tensor, v: Tensor, x: Tensor, plain: Tensor, old_key: Tensor | None = None

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from dllm_core.canvas import Canvas
 from dllm_core.models.base import Layer
+from dllm_core.project import by_table
 from dllm_core.rows import Rows
 from dllm_core.store import LayerStore
 from kernels.attention_drift import Measure, attention_drift
@@ -73,8 +74,11 @@ class LayerTap:
         before [M, H, T] fp32 holds log weights and is overwritten at `at`. plain: over keys without rotary phase, which
         takes queries without it.
         """
+        phases = None
         k = self.store.plain if plain else self.store.k
+        if plain and self.store.turns_back and by_table(self.layer, self.store.k.shape[-1]):
+            k, phases = self.store.k, self.layer.phases
         if k is None:
             raise ValueError("the store keeps no plain keys; the policy must set keeps_plain_keys")
         keys = self.canvas.gaps(rows.slot)
-        return attention_drift(q, k[self.index], rows.runs, before, at, keys, measure)
+        return attention_drift(q, k[self.index], rows.runs, before, at, keys, measure, phases)

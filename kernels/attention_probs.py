@@ -21,6 +21,7 @@ from torch import Tensor
 
 from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl, widened
 from kernels.ragged_attention import Run, scores, tile_table
+from kernels.turned_back import bare_keys
 
 WEIGHT_BYTES = 64 * 2**20  # fp32 weights of all heads that are held at once; bounds memory, not results
 TILE, TILE_FP32 = 64, 16  # rows and keys, not measured yet; fp32 products go without tensor cores and spill from 32 on
@@ -236,9 +237,26 @@ def visible(keys_ptr, row, own, j, seen, keys_row_stride, KEYED: tl.constexpr):
 
 
 @jit
+def scores_of(
+    q, k_ptr, phases_ptr, first, j, column, seen, k_cell_stride, plane_stride, phase_stride, D: tl.constexpr,
+    WIDE: tl.constexpr, BARE: tl.constexpr,
+):  # fmt: skip
+    """As `scores`, over the keys of positions j [J] as stored or, if BARE, turned back."""
+    if BARE:
+        k = bare_keys(k_ptr, phases_ptr, first + j, j, column, seen, k_cell_stride, plane_stride, phase_stride, D)
+        if WIDE:
+            k = k.to(tl.float32)
+        score = tl.dot(q, k, input_precision="ieee")
+    else:
+        score = scores(q, k_ptr, first + j, column, seen, k_cell_stride, D, WIDE)
+    return score
+
+
+@jit
 def log_sum_exp(
-    q, k_ptr, keys_ptr, row, own, column, first, reach, scale, k_cell_stride, keys_row_stride,
-    D: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr, KEYED: tl.constexpr, WIDE: tl.constexpr,
+    q, k_ptr, keys_ptr, phases_ptr, row, own, column, first, reach, scale, k_cell_stride, keys_row_stride,
+    plane_stride, phase_stride, D: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr,
+    KEYED: tl.constexpr, WIDE: tl.constexpr, BARE: tl.constexpr,
 ):  # fmt: skip
     """[R] over all keys of a tile's rows for one head, in nats; NaN where there is none."""
     m = tl.full([BLOCK_ROWS], -float("inf"), tl.float32)
@@ -246,7 +264,9 @@ def log_sum_exp(
     for position in range(0, reach, BLOCK_KEYS):
         j = position + tl.arange(0, BLOCK_KEYS)
         seen = j < reach
-        score = scores(q, k_ptr, first + j, column, seen, k_cell_stride, D, WIDE) * scale
+        score = scale * scores_of(
+            q, k_ptr, phases_ptr, first, j, column, seen, k_cell_stride, plane_stride, phase_stride, D, WIDE, BARE
+        )
         score = tl.where(visible(keys_ptr, row, own, j, seen, keys_row_stride, KEYED), score, -float("inf"))
         new_m = tl.maximum(m, tl.max(score, axis=1))
         base = tl.where(new_m == -float("inf"), 0.0, new_m)
@@ -269,8 +289,8 @@ def _log_sum_kernel(
     own = row < stop
     q = load_rows(q_ptr + head * q_head_stride, row, own, column, q_row_stride, D, WIDE)
     log_sum = log_sum_exp(
-        q, k_ptr + (head // SHARED) * k_head_stride, keys_ptr, row, own, column, first, reach, scale, k_cell_stride,
-        keys_row_stride, D, BLOCK_ROWS, BLOCK_KEYS, KEYED, WIDE,
+        q, k_ptr + (head // SHARED) * k_head_stride, keys_ptr, q_ptr, row, own, column, first, reach, scale,
+        k_cell_stride, keys_row_stride, 0, 0, D, BLOCK_ROWS, BLOCK_KEYS, KEYED, WIDE, False,
     )  # fmt: skip
     tl.store(log_sum_ptr + row * HEADS + head, log_sum, mask=own)
 

@@ -44,6 +44,7 @@ class PolestarCache(CachePolicy):
     def __init__(self, config: "PolestarCacheConfig", block_length: int) -> None:
         self.config, self.block_length = config, block_length
         self.before, self.after = config.blocks_before * block_length, config.blocks_after * block_length
+        self.turns_back = config.measure == "kl"
 
     def attach(self, canvas: Canvas, shape: ModelShape) -> None:
         (slots, width), clusters = canvas.token.shape, self.config.clusters

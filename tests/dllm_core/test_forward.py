@@ -11,6 +11,7 @@ from dllm_core.models.dense import dense_logits
 from dllm_core.models.load import load
 from dllm_core.pool import Pool, Waiting
 from dllm_core.request import Request
+from dllm_core.project import by_table
 from dllm_core.rows import Rows
 from dllm_core.seating import admit
 from dllm_core.store import LayerStore
@@ -138,3 +139,10 @@ def test_mean_weights_of_each_layer_are_those_of_the_rows_one_by_one(dropped, ca
         assert together.shape == (int(canvas.valid.sum()), 64)
         torch.testing.assert_close(together, each)
     assert not torch.allclose(policy.asked[0][0], policy.asked[1][0])
+
+
+def test_only_a_table_that_turns_whole_heads_is_a_kernels():
+    layer = tiny_model().layers[0]
+    assert by_table(layer, layer.shape.head_dim)
+    assert not by_table(layer, 2 * layer.shape.head_dim), "a family that turns half of each head"
+    assert not by_table(object(), 8)

@@ -10,8 +10,8 @@ from dllm_core.forward import forward
 from dllm_core.models.dense import dense_logits
 from dllm_core.models.load import load
 from dllm_core.pool import Pool, Waiting
-from dllm_core.request import Request
 from dllm_core.project import by_table
+from dllm_core.request import Request
 from dllm_core.rows import Rows
 from dllm_core.seating import admit
 from dllm_core.store import LayerStore

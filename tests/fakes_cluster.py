@@ -73,6 +73,7 @@ class FakePool:
     hands: dict[str, deque[Shard]] = field(default_factory=dict)
     turn: int = 0
     alone: list[Shard] = field(default_factory=list)  # what was in hand, and nothing else, when it killed
+    late: bool = False  # answers of shed() come after the report of the shard
     speculates: bool = False  # two workers may decode the same
     stalled: set[str] = field(default_factory=set)  # workers that never finish anything more
     begun: int = 2  # rows of the shard that a worker decodes of which it can give none away
@@ -105,7 +106,7 @@ class FakePool:
 
     def wait(self, seconds: float) -> Loaded | Finished | Lost | Shed | None:
         self.clock.now += 1.0
-        if self.answers:
+        if self.answers and not (self.late and self.holds(self.answers[0])):
             return self.answers.popleft()
         if (up := next((each for each in self.loading if each[1] < self.clock.now), None)) is not None:
             self.loading.remove(up)
@@ -147,6 +148,10 @@ class FakePool:
             shard,
             ShardReport(shard.id, counts, worker, piece=piece, failures=failed, stop=stop if piece else None),
         )
+
+    def holds(self, asked: Shed) -> bool:
+        hands = self.hands.get(asked.worker, ())
+        return any((each.id, each.start) == (asked.shard.id, asked.shard.start) for each in hands)
 
     def kills(self, shard: Shard) -> bool:
         rows = {(shard.id, row) for row in range(shard.start, shard.stop)}

@@ -29,9 +29,10 @@ def drive(pool, shards, workers, **config):
 
 @pytest.mark.parametrize("workers", [2, 3, 5])
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_idle_workers_get_rows_of_the_last_shards(workers, count):
+@pytest.mark.parametrize("late", [False, True], ids=["answer first", "report first"])
+def test_idle_workers_get_rows_of_the_last_shards(workers, count, late):
     shards = make_shards(count, rows=100)
-    pool = FakePool()
+    pool = FakePool(late=late)
     happened = drive(pool, shards, workers, tail_rows=4)
     pieces = [each for each in happened if isinstance(each, Finished) and each.report.piece]
     assert bool(pieces) == (pool.started > 1)

@@ -145,6 +145,7 @@ def test_what_a_stalled_worker_holds_is_decoded_by_another_too_and_the_first_win
     pool = FakePool(speculates=True, stalled={"w1"})
     drive(pool, shards, 2, speculate=True, split_tail=split, tail_rows=4)
     assert {worker for worker, _ in pool.decoded} == {"w2"}
+    assert "w1" in {worker for worker, _ in pool.kept}  # it was told
     assert pool.dropped == []
 
 

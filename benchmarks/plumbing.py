@@ -16,7 +16,6 @@ import contextlib
 import cProfile
 import json
 import pstats
-import resource
 import subprocess
 import sys
 import tempfile
@@ -84,8 +83,9 @@ def job_in(folder: Path, workers: int, shard_rows: int) -> JobConfig:
 
 
 def peak() -> float:
-    """Bytes of this process that were resident at once, at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+    """Bytes of this process that were resident at once, at most. Not of getrusage, which remembers who started it."""
+    status = Path("/proc/self/status").read_text()
+    return float(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def measured(folder: Path, workers: int, shard_rows: int, plan_only: bool) -> dict[str, float]:

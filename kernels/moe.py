@@ -7,8 +7,8 @@ expert's rows lie together; each expert meets its rows in one product, however m
 
 Kernels: one makes gate and up of a tile of sorted pairs against a stretch of F and keeps silu(gate) * up; one makes
 down of it, times the weight, into a line per pair; the third adds a row's k lines in the order of j. Nothing is added
-atomically: a row depends on no other. A tile never holds rows of two experts: an expert's last tile
-may be part empty, and which tile is whose is found on the device, without a wait for the host.
+atomically: a row depends on no other. A tile never holds rows of two experts: an expert's last tile may be part empty,
+and which tile is whose is found on the device, without a wait for the host.
 
 Shapes: N rows, k experts of a row, E experts, D model width, F expert width, M = N k pairs.
 """

@@ -7,6 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from cluster.scoring.parallel_bench import TASKS, parallel_bench
+from dllm_core.errors import ConfigError
+from examples import parallel_bench as parallel
 from examples.parallel_bench import GIVEN, main, make
 from jobs.cli import OK, WRONG, guarded
 
@@ -20,6 +22,16 @@ def test_every_answer_is_right_and_every_prompt_another(rows):
     assert Counter(row["task"] for row in rows) == dict.fromkeys(TASKS, 40)
     assert all(parallel_bench(row["answer"], row["check"]) for row in rows)
     assert len({row["prompt"] for row in rows}) == len({row["id"] for row in rows}) == len(rows)
+
+
+def test_a_file_has_no_prompt_twice_and_says_when_there_are_no_more(monkeypatch):
+    """Three of four names in order are 24 lists, so 576 prompts with their examples."""
+    monkeypatch.setattr(parallel, "TASKS", ("copy",))
+    monkeypatch.setattr(parallel, "NAMES", ["Ada", "Ben", "Carl", "Dana"])
+    monkeypatch.setattr(parallel, "LENGTHS", (3,))
+    assert len({row["prompt"] for row in make(300, seed=0)}) == 300
+    with pytest.raises(ConfigError, match="copy has no more different prompts than 5"):
+        make(700, seed=0)
 
 
 def test_the_answer_of_the_example_is_not_the_answer(rows):

@@ -74,6 +74,8 @@ def test_right_answers_are_right_and_wrong_ones_wrong(task):
 
 
 def test_a_sudoku_that_is_valid_but_not_the_one_that_was_given_is_wrong():
+    latin = "1 2 3 4\n2 3 4 1\n3 4 1 2\n4 1 2 3"
+    assert not parallel_bench(latin, gold("sudoku_n4_12", grid=["....", "....", "....", "...."]))
     other = "2 1 4 3\n4 3 2 1\n1 2 3 4\n3 4 1 2"
     assert parallel_bench(other, gold("sudoku_n4_12", grid=["....", "....", "....", "...."]))
     assert not parallel_bench(other, gold("sudoku_n4_12", grid=["1...", "....", "....", "...."]))

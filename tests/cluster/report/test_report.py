@@ -180,6 +180,7 @@ def test_the_script_shows_no_text_as_markup():
     assert "document.write" not in script
 
 
+@pytest.mark.timeout(240)  # a browser starts twice
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium to look at the page")
 def test_a_browser_hides_later_tokens_and_runs_no_script_of_the_data(tmp_path):
     row = make_row("1", False, prompt="<script>document.title='broken'</script>")
@@ -190,11 +191,11 @@ def test_a_browser_hides_later_tokens_and_runs_no_script_of_the_data(tmp_path):
         "--disable-background-networking", "--disable-sync", f"--user-data-dir={tmp_path / 'user'}", "--dump-dom",
     ]  # fmt: skip
     command = ["chromium", *flags, (tmp_path / "page.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     seen = Parsed(done.stdout)
     assert "<title>Title</title>" in done.stdout
     assert (seen.classes["open"], seen.classes["now"]) == (1, 2)
     assert "forward 1 of 2, 2 of 3 tokens" in done.stdout
     command[-2:-1] = [f"--screenshot={tmp_path / 'page.png'}", "--window-size=1000,800"]
-    subprocess.run(command, capture_output=True, timeout=50, check=False)
+    subprocess.run(command, capture_output=True, timeout=100, check=False)
     assert (tmp_path / "page.png").stat().st_size > 10_000

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from cluster import fingerprint
+from cluster.books import Books
 from cluster.error_rate import ErrorRate
 from cluster.errors import NOT_KEPT, PlanError
 from cluster.event_log import EventLog
@@ -20,13 +21,13 @@ from cluster.lease import Lease
 from cluster.plan import load_plan, save_plan
 from cluster.progress import ProgressBoard
 from cluster.prospect import Prospect
-from cluster.reports import ShardReport, Tally
+from cluster.reports import ShardReport
 from cluster.result import CONFIG
 from cluster.schema import output_schema
 from cluster.screens import Screen
 from cluster.shard import Shard
 from cluster.stopping import Stopped
-from cluster.summary import SUCCESS, SUMMARY, RunFacts, Summary, load_stats, save_stats, summed
+from cluster.summary import SUCCESS, SUMMARY, RunFacts, Summary, summed
 from cluster.upkeep import Spent, Upkeep, told_before
 from cluster.wording import counted
 from cluster.work.driver import Driver
@@ -42,7 +43,6 @@ from cluster.writing import compaction
 from cluster.writing.parts import PartInfo, find_parts, write_empty_part
 from cluster.writing.pieces import clear_pieces, unfinished
 from cluster.writing.retries import retries
-from cluster.writing.tally import tally
 
 LOOK = 0.5  # seconds between looks at how far the workers are
 
@@ -74,9 +74,7 @@ class Job:
         if retry_errors:
             self.retries = retries(self.storage, [s for s in self.plan.shards if s.id in self.done], self.config.output)
             self.done = {id: part for id, part in self.done.items() if id not in self.retries}
-        self.reports: dict[str, ShardReport] = {}  # of this run
-        self.stored: dict[str, ShardReport] = {}  # of earlier runs
-        self.decoded = Tally()  # by this run
+        self.books = Books(self.storage, self.plan, self.config.output)
         self.workers_lost = 0
         self.upkeep = Upkeep(self.config.cluster.gpus)
         self.spent_before = Spent()  # by earlier runs
@@ -119,7 +117,7 @@ class Job:
             with contextlib.suppress(*NOT_KEPT):  # then nothing more can be kept, and the cause matters more
                 told = {"cause": type(cause).__name__, "message": str(cause), **self._own_spending()}
                 self.log.add("run_stopped", told)
-                save_stats(self.storage, self.plan.shards, self._all_reports(read_parts=False))
+                self.books.save(self.books.told(self.done))
             raise
         return self._end()
 
@@ -150,13 +148,13 @@ class Job:
                 f"{len(self.done)} of {counted(len(self.plan.shards), 'shard')} done already; going on with the rest"
             )
         try:
-            self.stored = load_stats(self.storage)
+            self.books.open()
         except PlanError as error:
             self._note(Warned("damaged", f"{error}: this run does so"), screen)
         if self.retries:
             rows = counted(sum(shard.retry.errors for shard in self.retries.values() if shard.retry), "row")
             screen.say(f"{rows} with an error in {counted(len(self.retries), 'shard')} to be decoded again")
-            save_stats(self.storage, self.plan.shards, self._all_reports(read_parts=False))  # theirs will not hold
+            self.books.save(self.books.told(self.done))  # theirs will not hold
         if strays := self.prospect.listing.strays:
             self._note(
                 Warned("strays", f"left alone as no input: {counted(len(strays), 'file')}, {strays[0]} among them"),
@@ -169,7 +167,7 @@ class Job:
         queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples, begun=begun)
         seen = tuple(seen_files(config, self.prospect.listing.files))
         pool = RayPool(Task(config, self.plan.schema, self.prospect.digest, probe, seen), self.make_engine)
-        board = ProgressBoard(self.plan.rows * samples, *self._done_before(), config.cluster, screen)
+        board = ProgressBoard(self.plan.rows * samples, *self.books.before(self.done), config.cluster, screen)
         if lacks := pool.missing():
             self._note(Warned("cluster_too_small", lacks), screen)
         driver, meters = Driver(pool, queue, config.cluster), Meters(self.storage.place, config.engine.slots)
@@ -205,9 +203,7 @@ class Job:
         self.upkeep.note(happening)
         match happening:
             case Finished(_, shard, report):
-                self.decoded += report.decoded
-                if not report.piece:
-                    self.reports[shard.id] = report
+                self.books.note(shard, report)
                 return  # shard_stats.parquet holds these
             case Loaded() if self.loaded is None:
                 self.loaded = time.monotonic()
@@ -225,36 +221,15 @@ class Job:
         else:
             compaction.clear_leftovers(self.storage, set())
 
-    def _done_before(self) -> tuple[Tally, int]:
-        """What progress starts from; of parts that nobody has counted yet only the number of rows, until the end."""
-        counted = self._all_reports(read_parts=False)
-        rest = sum(part.requests for shard, part in self.done.items() if shard not in counted)
-        return summed(counted.values()), rest
-
-    def _all_reports(self, read_parts: bool) -> dict[str, ShardReport]:
-        """Of this run and of earlier ones; what no earlier run has counted is counted from its part."""
-        found = dict(self.reports)
-        for shard in self.plan.shards:
-            if shard.id in found or shard.id not in self.done:
-                continue
-            if (report := self.stored.get(shard.id)) is not None:
-                found[shard.id] = report
-            elif read_parts:
-                rows = compaction.rows_of(self.storage, self.large, shard, self.config.output)
-                counts = tally(rows, self.config.output.column_prefix)
-                found[shard.id] = ShardReport(shard.id, counts, skipped=True)
-        return found
-
     def _write_empty(self) -> None:
         schema = output_schema(self.plan.schema, self.config.output, self.config.record is not None)
         write_empty_part(self.storage, schema, self.prospect.digest, self.config.output)
 
     def _end(self) -> Summary:
-        reports = self._all_reports(read_parts=True)
-        own = [report for report in self.reports.values() if not report.skipped]
-        mine, now = self.decoded, time.monotonic()
+        reports = self.books.whole(self.done, self.large)
+        mine, now = self.books.decoded, time.monotonic()
         run = RunFacts(
-            shards=len(own),
+            shards=len(self.books.written()),
             rows=mine.rows,
             answer_tokens=mine.answer_tokens,
             seconds=now - self.started,
@@ -264,7 +239,7 @@ class Job:
         shards = self.plan.shards
         spent, total = self.spent_before + self.upkeep.spent(), summed(reports.values())
         summary = Summary(self.storage.place, self.plan.rows, len(shards), total, run, spent)
-        save_stats(self.storage, shards, reports)
+        self.books.save(reports)
         told = {"rows": total.rows, "errors": total.errors, "seconds": run.seconds}
         self.log.add("run_finished", told | self._own_spending())
         summary.save(self.storage)

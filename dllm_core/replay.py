@@ -23,7 +23,8 @@ from dllm_core.models.base import Model
 from dllm_core.project import project
 from dllm_core.rows import Rows
 from dllm_core.store import LayerStore
-from kernels.ragged_attention import Run, Tiles, ragged_attention, rows_of_tile, tiles_of
+from kernels.ragged_attention import ragged_attention
+from kernels.tiles import Run, Tiles, rows_of_tile, tiles_of
 
 Work = Callable[[], Tensor]
 Capture = Callable[[Work], Work]

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dllm_core.canvas import Canvas
-from kernels.ragged_attention import Run
+from kernels.tiles import Run
 
 
 @dataclass(frozen=True)

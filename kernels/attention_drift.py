@@ -24,7 +24,7 @@ from torch import Tensor
 
 from kernels.attention_probs import WEIGHT_BYTES, load_rows, log_sum_exp, scores_of, visible
 from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl, widened
-from kernels.ragged_attention import Run, tile_table
+from kernels.tiles import Run, tile_table
 from kernels.turned_back import turned_back
 
 LEAST = math.log(1e-12)  # weights are taken for no smaller

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl, widened
-from kernels.ragged_attention import Run, scores, tile_table
+from kernels.ragged_attention import scores
+from kernels.tiles import Run, tile_table
 from kernels.turned_back import bare_keys
 
 WEIGHT_BYTES = 64 * 2**20  # fp32 weights of all heads that are held at once; bounds memory, not results

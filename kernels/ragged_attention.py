@@ -17,30 +17,14 @@ A row that may attend to nothing is NaN. Cells past a run's reach are never read
 Shapes: N rows, H query heads, G key/value heads, d head width, P + 1 cells, T canvas width, S splits of the keys.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from kernels.dispatch import check_last_stride, fused, jit, multiprocessors, power_of_2, tl, widened
-
-Run = tuple[int, int, int, int]  # rows [start, stop) attend to the cells [first, first + reach)
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """Runs cut for the kernel, on its device. The table may be overwritten in place between replays of a launch."""
-
-    table: Tensor  # [M, 4] int32: start, stop, first, reach; a tile without rows has start = stop
-    rows: int  # of a tile, at most
-    longest: int  # no reach exceeds it
-
+from kernels.tiles import LARGEST_TILE, Run, Tiles, rows_of_tile, tile_table
 
 LOG2_E = 1.4426950408889634
-LARGEST_TILE, LARGEST_TILE_FP32 = 128, 32  # query rows times heads of a group; 64 of fp32 spill registers on sm_90
 FEW_ROWS = 32  # above it 64 keys at a time spill registers on sm_80, and 32 do not
 BLOCK_KEYS, BLOCK_KEYS_OF_MANY_ROWS, BLOCK_KEYS_FP32 = 64, 32, 16  # no size here is measured yet
 KEYS_OF_SPLIT = 256  # at least: a split costs d + 2 numbers per row and head, written and read
@@ -151,28 +135,6 @@ def ragged_attention_triton(
                 enable_fp_fusion=True,
             )
     return out
-
-
-def rows_of_tile(heads: int, groups: int, most: int, dtype: torch.dtype) -> int:
-    """Rows of one tile where no run has more than `most`. Raises ValueError where a group has more heads than fit."""
-    shared = heads // groups
-    if shared > LARGEST_TILE:
-        raise ValueError(f"{heads} query heads on {groups} key/value heads: at most {LARGEST_TILE} may share one")
-    largest = LARGEST_TILE_FP32 if dtype == torch.float32 else LARGEST_TILE
-    return max(power_of_2(shared), min(largest, max(16, power_of_2(most * shared)))) // shared
-
-
-def tiles_of(runs: Sequence[Run], rows: int) -> list[Run]:
-    """The runs, cut into tiles of so many rows at most."""
-    return [
-        (a, min(a + rows, stop), first, reach) for start, stop, first, reach in runs for a in range(start, stop, rows)
-    ]
-
-
-@lru_cache(maxsize=16)  # a pure function, and all layers of a pass ask with the same runs
-def tile_table(runs: tuple[Run, ...], rows: int, device: torch.device) -> Tensor:
-    """[M, 4] int32 of start, stop, first, reach."""
-    return torch.tensor(tiles_of(runs, rows), dtype=torch.int32, device=device)
 
 
 @jit

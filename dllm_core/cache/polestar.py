@@ -9,6 +9,8 @@
 m_c is the mean of a cluster's layer inputs h; it moves as they do. The window is two blocks left of the block and one
 right of it. Ours: ties go to the lower cluster, an empty cluster is never chosen, at most `capacity` rows of a slot
 join in a layer, and a token fixed right of the block enters layer 0 at the next update (theirs stays a mask there).
+
+Longer than 250 lines by a few: its sixteen settings stand beside the rule that they steer.
 """
 
 from typing import ClassVar, Literal, Self

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from cluster.errors import PlanError
 from cluster.job import Job
 from cluster.prospect import examine
 from cluster.reports import ShardReport
@@ -232,3 +233,27 @@ def test_an_arrow_output_and_columns_with_a_prefix_are_mended_too(tmp_path):
     found = pa.concat_tables(tables(config))
     assert found["error"].to_pylist() == ["mine"] * 12
     assert found["d_generated_text"].to_pylist() == PROMPTS
+
+
+def test_parts_that_were_joined_are_not_retried_in(finished):
+    joined = finished.model_copy(update={"output": finished.output.model_copy(update={"compact_files": 2})})
+    finish(joined)
+    with pytest.raises(PlanError, match=r"were joined into large files \(output.compact_files\)"):
+        Job(examine(joined), retry_errors=True)
+
+
+def test_columns_of_each_token_are_mended_too(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", ["one", "NAN two"])
+    config = job_config(tmp_path, data, output__token_details=True)
+    job = Job(examine(config))
+    begin(job)
+    decode(job, echo_engine(config), job.plan.shards)
+    finish(config)
+    again, todo = retrying(config)
+    begin(again)
+    decode(again, mended_engine(config), todo)
+    (table,) = tables(config)
+    assert table["error"].null_count == 2
+    lengths = [len(row) for row in table["generated_tokens"].to_pylist()]
+    assert [len(row) for row in table["token_forward"].to_pylist()] == lengths
+    assert table.schema.names[-1] == "token_rule"

@@ -13,7 +13,7 @@ from dllm_core.errors import ConfigError
 from dllm_core.replay import Replay, sizes_up_to
 from dllm_core.rows import Rows, marked
 from dllm_core.store import LayerStore
-from kernels.ragged_attention import rows_of_tile
+from kernels.tiles import rows_of_tile
 from tests.dllm_core.test_laws import CACHES, COMMITS
 from tests.fakes import EOS, MASK, engine_of, facts, some_requests, tiny_model
 

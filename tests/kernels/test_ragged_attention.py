@@ -3,14 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.ragged_attention import (
-    Tiles,
-    ragged_attention,
-    ragged_attention_reference,
-    ragged_attention_triton,
-    rows_of_tile,
-    tiles_of,
-)
+from kernels.ragged_attention import ragged_attention, ragged_attention_reference, ragged_attention_triton
+from kernels.tiles import Tiles, rows_of_tile, tiles_of
 from tests.kernels.cases import DEVICE, SLOTS, case, some_keys
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy names each NaN

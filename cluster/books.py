@@ -1,0 +1,63 @@
+"""What is known of a job's shards: reports of this run, counts that earlier runs have saved, and the parts themselves.
+
+A part whose counts nobody has saved (its writer was killed before it told of it) is counted from its file, where that
+is asked for.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from cluster.config import OutputConfig
+from cluster.plan import Plan
+from cluster.reports import ShardReport, Tally
+from cluster.shard import Shard
+from cluster.summary import load_stats, save_stats, summed
+from cluster.writing import compaction
+from cluster.writing.parts import PartInfo
+from cluster.writing.storage import Storage
+from cluster.writing.tally import tally
+
+
+class Books:
+    def __init__(self, storage: Storage, plan: Plan, output: OutputConfig) -> None:
+        self.storage, self.plan, self.output = storage, plan, output
+        self.own: dict[str, ShardReport] = {}  # of this run, by shard id
+        self.stored: dict[str, ShardReport] = {}  # of earlier runs
+        self.decoded = Tally()  # by this run
+
+    def open(self) -> None:
+        """Read what earlier runs have saved. Raises PlanError where that is damaged."""
+        self.stored = load_stats(self.storage)
+
+    def note(self, shard: Shard, report: ShardReport) -> None:
+        self.decoded += report.decoded
+        if not report.piece:
+            self.own[shard.id] = report
+
+    def written(self) -> list[ShardReport]:
+        """Of parts that this run has written."""
+        return [report for report in self.own.values() if not report.skipped]
+
+    def before(self, done: Mapping[str, PartInfo]) -> tuple[Tally, int]:
+        """What progress starts from; of parts that nobody has counted yet only the number of rows, until the end."""
+        counted = self.told(done)
+        rest = sum(part.requests for shard, part in done.items() if shard not in counted)
+        return summed(counted.values()), rest
+
+    def told(self, done: Mapping[str, PartInfo]) -> dict[str, ShardReport]:
+        """Of this run, and of the parts in `done` that an earlier one has counted."""
+        return {id: self.stored[id] for id in done if id in self.stored} | self.own
+
+    def whole(self, done: Mapping[str, PartInfo], large: Sequence[compaction.LargeFile] | None) -> dict[str, ShardReport]:
+        """As `told`, in the order of the plan, and of all other parts in `done`, which are read for it."""
+        told = self.told(done)
+        found = {}
+        for shard in self.plan.shards:
+            if shard.id in told:
+                found[shard.id] = told[shard.id]
+            elif shard.id in done:
+                rows = compaction.rows_of(self.storage, large, shard, self.output)
+                found[shard.id] = ShardReport(shard.id, tally(rows, self.output.column_prefix), skipped=True)
+        return found
+
+    def save(self, reports: Mapping[str, ShardReport]) -> None:
+        save_stats(self.storage, self.plan.shards, reports)

@@ -3,6 +3,9 @@
 import pyarrow as pa
 import pytest
 
+from cluster.report.run import read_run
+from cluster.s3.config import S3Config
+from cluster.scoring.text import exact
 from jobs.cli import OK, WRONG, guarded
 from jobs.report import lettered, main, names_of
 from tests.fakes_cluster import echo_engine, job_config, write_prompts
@@ -31,9 +34,26 @@ def test_a_finished_job_becomes_a_page(finished, capsys):
     assert seen.broken == seen.open == seen.outside == []
     assert seen.classes["canvas"] == 3
     assert seen.classes["tile"] == 2
+    assert '<td class="n">66.7</td>' in source  # of the family add
     assert "prompt is null" in source
     assert "6 &lt;b&gt;" in source
     assert '<td class="n">4</td><td class="n">50.0</td>' in source  # rows, and 2 of them right
+
+
+def test_a_row_holds_what_the_part_says_of_it(finished):
+    run = read_run("A", "n", str(finished / "out"), S3Config(), exact, "answer", "family")
+    first, second, null, last = run.rows
+    assert (second.id, second.prompt, second.gold, second.group, second.right) == ("id-1", "6 <b>", "5", "list", False)
+    assert (second.full_passes, second.forwards) == (1, len(second.tokens) // 2)
+    assert second.forwards > 1
+    forwards, rules, sure = second.details
+    assert (forwards[0], max(forwards), set(rules), set(sure)) == (1, second.forwards, {"calm"}, {0.5})
+    assert len(forwards) == len(rules) == len(sure) == len(second.tokens)
+    assert (null.error, null.right, null.details, null.full_share) == ("prompt is null", False, None, None)
+    assert first.right
+    assert last.right
+    assert run.accuracy == 0.5
+    assert run.settings["decode.commit.kind"] == "threshold"
 
 
 @pytest.mark.parametrize(

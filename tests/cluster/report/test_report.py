@@ -184,7 +184,8 @@ def test_the_script_shows_no_text_as_markup():
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium to look at the page")
 def test_a_browser_hides_later_tokens_and_runs_no_script_of_the_data(tmp_path):
     row = make_row("1", False, prompt="<script>document.title='broken'</script>")
-    source = shown([make_run("A", [row])]).replace('value="2"', 'value="1"')  # the slider stands at forward 1
+    source = shown([make_run("A", [row]), make_run("B", [row])])
+    source = source.replace('value="2"', 'value="1"', 1)  # the slider of A stands at forward 1, that of B at the end
     (tmp_path / "page.html").write_text(source)
     flags = [
         "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-component-update",

@@ -29,7 +29,7 @@ from kernels.turned_back import turned_back
 
 LEAST = math.log(1e-12)  # weights are taken for no smaller
 BLOCK_ROWS, BLOCK_KEYS, BLOCK_KEYS_FP32 = 16, 64, 16  # few rows are looked at; 64 keys in fp32 spill registers
-BLOCK_KEYS_BARE = 32  # and one stage: ahead of four loads a pipeline of 64 keys took 212 KiB of shared memory
+BLOCK_KEYS_BARE = 32  # in one stage: pipelined, 64 took 212 KiB of shared memory; fp32 spills without 8 warps
 Measure = Literal["kl", "cosine"]
 
 
@@ -168,8 +168,8 @@ def attention_drift_triton(
                 HEADS=heads, SHARED=heads // k.shape[1], D=d, PADDED=max(16, power_of_2(d)), BLOCK_ROWS=block_rows,
                 BLOCK_KEYS=block_keys, KEYED=keys is not None, WIDE=widened(q), LEAST=LEAST,
                 BARE=phases is not None,
-                num_warps=4, enable_fp_fusion=True,
-                num_stages=3 if phases is None else 1,
+                num_warps=8 if phases is not None and q.dtype == torch.float32 else 4,
+                enable_fp_fusion=True, num_stages=3 if phases is None else 1,
             )  # fmt: skip
     return drift.mean(-1).clamp_min(0)
 

@@ -47,7 +47,9 @@ class Books:
         """Of this run, and of the parts in `done` that an earlier one has counted."""
         return {id: self.stored[id] for id in done if id in self.stored} | self.own
 
-    def whole(self, done: Mapping[str, PartInfo], large: Sequence[compaction.LargeFile] | None) -> dict[str, ShardReport]:
+    def whole(
+        self, done: Mapping[str, PartInfo], large: Sequence[compaction.LargeFile] | None
+    ) -> dict[str, ShardReport]:
         """As `told`, in the order of the plan, and of all other parts in `done`, which are read for it."""
         told = self.told(done)
         found = {}

@@ -14,8 +14,8 @@ setup: .venv/.stamp  ## environment with everything to run, test and develop
 generate: setup  ## the bundled model answers bundled problems; answers, statistics, exact match
 	$(BIN)/python jobs/generate.py --config examples/word_problems.yaml && $(BIN)/python jobs/evaluate.py --output out/word_problems --answer-column answer --by family
 
-test: setup  ## all tests; those that need a GPU skip without one
-	$(BIN)/pytest
+test: setup  ## all tests, on two cores; those that need a GPU skip without one
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-gpu: setup  ## only the tests that need a GPU
 	$(BIN)/pytest -m gpu

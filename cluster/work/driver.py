@@ -86,20 +86,24 @@ class Driver:
             raise GuiltyShards(self.queue.guilty)
 
     def _fill_places(self) -> None:
-        """As many as are wanted, of which no more wait for a node than shards wait for a worker."""
+        """As many as are wanted, of which no more wait for a node than could be given something."""
         while len(self.ready) + len(self.loading) < min(self.places, len(self.queue)):
-            if len(self.loading) >= self.queue.unheld():
+            if len(self.loading) >= self._demand():
                 break
             worker = self.pool.start()
             self.loading[worker] = self.clock()
             self.health.started(worker)
 
+    def _demand(self) -> int:
+        """Workers that could be given something: a shard that waits, or rows of one that another worker holds."""
+        return self.queue.unheld() + (self.queue.spare(self.config.tail_rows) if self.config.split_tail else 0)
+
     def _call_off(self) -> None:
         """Workers that still wait for a node, once there is no shard left for them."""
-        if len(self.loading) > self.queue.unheld():
+        if len(self.loading) > (demand := self._demand()):
             unplaced = self.pool.unplaced()
             waiting = [worker for worker in self.loading if worker in unplaced]  # in the order of their start
-            for worker in waiting[self.queue.unheld() :]:
+            for worker in waiting[demand:]:
                 self.pool.drop(worker)
                 del self.loading[worker]
 

@@ -88,6 +88,11 @@ class ShardQueue:
         """Shards and pieces that wait for a worker."""
         return sum(map(len, [*self.free, *self.lanes.values()])) + len(self.suspects)
 
+    def spare(self, least: int) -> int:
+        """Pieces of so many rows that busy workers could give away, as long as they have not begun them."""
+        held = [shard for given in self.held.values() for shard in given.values()]
+        return sum(max(0, shard.rows // least - 1) for shard in held if self._divisible(shard))
+
     def to_shed(self) -> dict[str, list[Shard]]:
         """What busy workers hold and may give rows of away; empty while anything else is free."""
         if self.free or any(self.lanes.values()) or len(self.suspects):

@@ -346,3 +346,16 @@ def test_a_death_is_the_reason_too_while_its_successor_still_loads():
     pool = FakePool(load_causes=deque([None, OSError("no such device")]), slow={3: 1e9})
     with pytest.raises(NoWorkers, match=r"1 of at least 2 workers .* died while loading said OSError: no such device"):
         drive(pool, make_shards(300), workers={"min": 2, "max": 2}, start_timeout=30.0)
+
+
+def test_a_worker_is_wanted_for_rows_that_another_holds_and_has_not_begun():
+    """The first to load takes all there is; the second one, which still waits for a node, is to share it."""
+    (shard,) = make_shards(1, rows=100)
+    queue = ShardQueue([shard], rows_ahead=200)
+    assert queue.next_for("first") == shard
+    assert queue.unheld() == 0
+    assert queue.spare(8) == 11
+    assert queue.spare(60) == 0
+    driver = Driver(FakePool(), queue, ClusterConfig(workers=2, tail_rows=8))
+    assert driver._demand() == 11
+    assert Driver(FakePool(), queue, ClusterConfig(workers=2, split_tail=False))._demand() == 0

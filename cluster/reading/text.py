@@ -4,6 +4,7 @@ Arrow carries such bytes in string columns unharmed as long as nobody asks for P
 whole column. So text is taken as bytes here and decoded value by value.
 """
 
+import datetime
 import re
 from typing import Any
 
@@ -79,6 +80,11 @@ def _decoded(value: Any) -> tuple[Any, bool]:
     if isinstance(value, dict):
         members = {key: _decoded(item) for key, item in value.items()}
         return {key: item for key, (item, _) in members.items()}, any(bad for _, bad in members.values())
+    if (
+        isinstance(value, datetime.timedelta) and type(value) is not datetime.timedelta
+    ):  # pandas' own, once it is loaded
+        exact: datetime.timedelta = value.to_pytimedelta()  # type: ignore[attr-defined]
+        return (exact, False) if exact == value else (UNSHOWN, True)
     return value, False
 
 

@@ -72,3 +72,10 @@ def test_values_come_as_python_has_them_and_tell_what_was_mended(array, values):
 )
 def test_text_is_told_from_what_is_none(type, text):
     assert is_text(type) is text
+
+
+def test_durations_are_the_same_whether_pandas_is_loaded_or_not():
+    pytest.importorskip("pandas")
+    column = pa.array([1, 2000, None], pa.duration("ns"))
+    assert plain(column) == [("\ufffd", True), (datetime.timedelta(microseconds=2), False), (None, False)]
+    assert [type(value) for value, _ in plain(column)] == [str, datetime.timedelta, type(None)]

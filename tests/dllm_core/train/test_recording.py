@@ -117,6 +117,8 @@ def with_answers(model, requests, shift=0):
 class Noting(Threshold):
     """Says which of its hooks were asked."""
 
+    adjusts_logits = True  # else `adjust` is not asked
+
     def __init__(self) -> None:
         super().__init__(0.3)
         self.asked = set[str]()

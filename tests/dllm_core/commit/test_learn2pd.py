@@ -11,7 +11,7 @@ from dllm_core.controller.network import Filter
 from dllm_core.errors import ConfigError
 from dllm_core.frontier.block import BlockFrontier
 from dllm_core.signals import Signals
-from tests.fakes import EOS, MASK, engine_of, facts, some_requests, tiny_model
+from tests.fakes import EOS, MASK, decoded, engine_of, some_requests, tiny_model
 from tests.fakes_controller import FILTER, card_of, write_random
 
 LOW, NAN = float("-inf"), float("nan")
@@ -29,13 +29,13 @@ def run(commit: dict, cache: str = "dual", shift: int = 0) -> list:
 def test_a_filter_that_fixes_nothing_leaves_the_schedule_and_one_that_fixes_all_everything(tmp_path, cache, shift):
     commit = {"kind": "learn2pd", "controller": write_random(tmp_path / "c", **FILTER)}
     never = run(commit | {"delta": 1.0}, cache, shift)
-    assert [facts(d) for d in never] == [facts(d) for d in run({"kind": "top_k"}, cache, shift)]
+    assert [decoded(d) for d in never] == [decoded(d) for d in run({"kind": "top_k"}, cache, shift)]
     assert all(set(d.commits) == {"schedule"} for d in never)
     engines = run(commit | {"delta": 1.0, "tokens": 0}, cache, shift)
-    assert [facts(d) for d in engines] == [facts(d) for d in never]
+    assert [decoded(d) for d in engines] == [decoded(d) for d in never]
     assert all(set(d.commits) == {"surest"} for d in engines)
     always = run(commit | {"delta": 0.0}, cache, shift)
-    assert [facts(d) for d in always] == [facts(d) for d in run({"kind": "threshold", "tau": 0.0}, cache, shift)]
+    assert [decoded(d) for d in always] == [decoded(d) for d in run({"kind": "threshold", "tau": 0.0}, cache, shift)]
     some = run(commit | {"delta": 0.6}, cache, shift)
     assert {rule for d in some for rule in d.commits} == {"filter", "schedule"}
 

@@ -12,7 +12,7 @@ from dllm_core.controller.features import relative_position, trajectory_features
 from dllm_core.errors import ConfigError
 from dllm_core.frontier.block import BlockFrontier
 from dllm_core.signals import Signals
-from tests.fakes import EOS, MASK, engine_of, facts, some_requests, tiny_model
+from tests.fakes import EOS, MASK, decoded, engine_of, some_requests, tiny_model
 from tests.fakes_controller import FILTER, write_counting, write_random
 
 NAN = float("nan")
@@ -29,11 +29,14 @@ def run(commit: dict, cache: str = "dual", shift: int = 0) -> list:
 def test_a_gate_that_never_opens_fixes_one_a_step_and_one_that_always_does_all(tmp_path, cache, shift):
     commit = {"kind": "tspd", "controller": write_random(tmp_path / "c")}
     never, always = run(commit | {"delta": 1.0}, cache, shift), run(commit | {"delta": 0.0}, cache, shift)
-    assert [facts(d) for d in never] == [facts(d) for d in run({"kind": "top_k"}, cache, shift)]
-    assert [facts(d) for d in always] == [facts(d) for d in run({"kind": "threshold", "tau": 0.0}, cache, shift)]
+    assert [decoded(d) for d in never] == [decoded(d) for d in run({"kind": "top_k"}, cache, shift)]
+    assert [decoded(d) for d in always] == [decoded(d) for d in run({"kind": "threshold", "tau": 0.0}, cache, shift)]
     assert all(set(d.commits) == {"surest"} for d in never)
     assert all(set(d.commits) == {"tspd"} for d in always)
-    assert [facts(d) for d in run(commit, cache, shift)] not in ([facts(d) for d in never], [facts(d) for d in always])
+    assert [decoded(d) for d in run(commit, cache, shift)] not in (
+        [decoded(d) for d in never],
+        [decoded(d) for d in always],
+    )
 
 
 def test_a_gate_that_counts_to_three_fixes_a_block_in_three_forwards(tmp_path):

@@ -60,6 +60,7 @@ class ControllerJob:
         self.root = Path(config.output.path)
         self.storage = LocalStorage(self.root)
         self.reference = examine(self._reference_config())
+        config.decode.cache.build(config.decode.block_length).refuse_unfit(self.reference.model.shape)  # the roll-outs'
         self.fingerprint = {
             **self.reference.fingerprint,
             **{name: getattr(config, name).model_dump(mode="json") for name in ("decode", "rollouts", "controller")},

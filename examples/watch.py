@@ -1,6 +1,6 @@
 """Watch one prompt being decoded, forward by forward.
 
-    python examples/watch.py "Tom has 3 apples and buys 4 more. How many apples does Tom have?"
+    python examples/watch.py "Spell the names: Risusor Kutudan Korurel"
     python examples/watch.py "..." --cache elastic+sliding,width=16 --commit local_leap,tau=0.8 --colour confidence
 
 In a terminal the canvas fills in place: masks are dots, tokens are coloured by the rule that fixed them or by their

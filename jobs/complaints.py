@@ -47,12 +47,14 @@ class Complaints:
             return f"{name}: must be given{f' ({about})' if about else ''}"
         if type in NO_GROUP:
             return self._no_group(name, problem["input"])
-        if place[-1] == "[key]":
+        if place and place[-1] == "[key]":
             group, wrong, legal = name.removesuffix(f".{last}"), str(problem["input"]), _quoted(problem)
             group = group.removesuffix(f".{wrong}")
             return f"{group}.{wrong}: no such setting{nearest(wrong, legal)}; {group} has {', '.join(legal)}"
         reason = str(problem["msg"]).removeprefix("Value error, ")
         value = problem["input"]
+        if not name:
+            return reason
         return f"{name}: {reason}" + ("" if isinstance(value, dict | list) or type == SECRET else f", got {value!r}")
 
     def entry(self, name: str, value: str = "VALUE") -> str:

@@ -36,6 +36,7 @@ from cluster.scoring.text import exact
 from cluster.wording import counted
 from dllm_core.errors import ConfigError
 from jobs.cli import OK, guarded, say
+from jobs.place import refuse_in_output
 from jobs.s3_flags import add_s3_flags, s3_config
 
 OVERALL, CODE = "overall", "code"
@@ -155,6 +156,8 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--to", metavar="FILE", help="Parquet file to write each row's score to")
     add_s3_flags(parser)
     asked = parser.parse_args(words)
+    if asked.to is not None:
+        refuse_in_output(asked.to)
     metric, s3 = metric_of(asked.metric, asked.allow_code), s3_config(asked)
     here = judge(asked.output, s3, asked.answer_column, asked.by, metric)
     overall, scores = summed(here.right, here.groups)

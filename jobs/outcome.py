@@ -31,7 +31,9 @@ def outcome_text(summary: Summary, first: list[dict[str, Any]], config: JobConfi
         (
             "tokens/second",
             f"{run.tokens_per_second:,.0f} without loading, {run.tokens_per_second_with_load:,.0f} with it "
-            f"({run.answer_tokens:,} tokens in {run.seconds:.1f} s, {run.load_seconds:.1f} s of them loading)",
+            f"({run.answer_tokens:,} tokens in {run.seconds:.1f} s, {run.load_seconds:.1f} s of them to load)"
+            if run.answer_tokens
+            else "this run has decoded nothing",
         ),
         ("deciding", f"{summary.decision_share:.1%} of the time was spent in policies"),
         ("cost", summary.spent.in_words(total.answer_tokens, config.cluster.price_per_hour)),

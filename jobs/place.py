@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from cluster.config import JobConfig
+from cluster.result import CONFIG
 from cluster.train_config import TrainJobConfig
+from dllm_core.errors import ConfigError
 
 C = TypeVar("C", JobConfig, TrainJobConfig)
 SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"  # Ray's job manager gives every driver that it starts this variable
@@ -28,6 +30,13 @@ def placed(config: C, in_submitted_job: bool) -> C:
             ),
         }
     )
+
+
+def refuse_in_output(path: str) -> None:
+    """Raises ConfigError for a file that would lie among the results of a job, where it is read as one of them."""
+    for folder in Path(os.path.abspath(Path(path).expanduser())).parents:
+        if (folder / CONFIG).is_file():
+            raise ConfigError(f"--to {path} lies in {folder}, which holds the results of a job; write it elsewhere")
 
 
 def _absolute(path: str, base: Path = Path()) -> str:

@@ -22,6 +22,7 @@ from cluster.scoring.metrics import METRICS
 from dllm_core.errors import ConfigError
 from dllm_core.text import TextCodec
 from jobs.cli import OK, guarded, say
+from jobs.place import refuse_in_output
 from jobs.s3_flags import add_s3_flags, s3_config
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -40,6 +41,7 @@ def main(words: Sequence[str]) -> int:
     asked = parser.parse_args(words)
     if asked.samples < 0:
         raise ConfigError(f"--samples is {asked.samples}; give 0 or more")
+    refuse_in_output(asked.to)
     if asked.by is not None and asked.answer_column is None:
         raise ConfigError("--by scores groups apart, which needs --answer-column")
     s3, metric = s3_config(asked), METRICS[asked.metric]

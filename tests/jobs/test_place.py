@@ -2,8 +2,11 @@
 
 from pathlib import Path
 
+import pytest
+
 from cluster.config import JobConfig
-from jobs.place import placed, submitted
+from dllm_core.errors import ConfigError
+from jobs.place import placed, refuse_in_output, submitted
 
 CONFIG = JobConfig.model_validate(
     {
@@ -40,3 +43,12 @@ def test_an_absolute_output_stays_where_it_is():
 def test_a_submitted_job_is_known_by_what_rays_job_manager_sets():
     assert submitted({"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"})
     assert not submitted({"RAY_ADDRESS": "127.0.0.1:6379"})
+
+
+def test_a_file_among_the_results_of_a_job_is_refused(tmp_path):
+    (tmp_path / "out" / "_run").mkdir(parents=True)
+    (tmp_path / "out" / "_run" / "config.yaml").write_text("")
+    refuse_in_output(str(tmp_path / "scores.parquet"))
+    for inside in ("out/scores.parquet", "out/deeper/page.html"):
+        with pytest.raises(ConfigError, match="holds the results of a job"):
+            refuse_in_output(str(tmp_path / inside))

@@ -38,6 +38,10 @@ def test_flags_and_keys_that_do_not_exist_are_told_with_what_is_near(tmp_path, c
     tspd = ("--controller.kind", "tspd", "--controller.features")
     assert "controller.features" in refused(capsys, "--config", path, *tspd, "confidence,speed")
     assert "named twice" in refused(capsys, "--config", path, *tspd, "entropy,entropy")
+    said = refused(capsys, "--config", path, "--output.path", "s3://bucket/out")
+    assert "output.path is s3://bucket/out: traces and checkpoints are kept in a folder" in said
+    exact = refused(capsys, "--config", path, "--decode.cache.kind", "exact", "--plan")
+    assert "decode.cache exact is for block-causal models" in exact, "the roll-outs' cache, before anything is decoded"
     assert not (tmp_path / "out").exists()
 
 

@@ -103,7 +103,7 @@ def test_a_late_node_gets_work_and_a_lost_one_takes_nothing_with_it(cluster, tmp
     assert len(texts) == 160
     assert None not in texts.values()
     assert summary.run.workers_lost >= 1  # one that was placed on the dying node, too, if there was time for that
-    assert len({report.worker for report in job.reports.values()}) >= 2
+    assert len({report.worker for report in job.books.own.values()}) >= 2
     deadline = time.monotonic() + 10
     while any(node["Alive"] and "seat" in node["Resources"] for node in ray.nodes()):
         assert time.monotonic() < deadline

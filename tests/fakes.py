@@ -82,7 +82,8 @@ def engine_of(
 
 def facts(done: Completion) -> tuple:
     """What must not depend on company: everything but times and the last bits of confidence."""
-    return *decoded(done), done.fixed_by
+    tokens, text, why, fixed_at, *cost = decoded(done)
+    return tokens, text, why, fixed_at, done.fixed_by, *cost
 
 
 def decoded(done: Completion) -> tuple:

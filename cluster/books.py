@@ -30,8 +30,8 @@ class Books:
 
     def note(self, shard: Shard, report: ShardReport) -> None:
         self.decoded += report.decoded
-        if not report.piece:
-            self.own[shard.id] = report
+        if not report.piece:  # two workers may both have seen the last pieces together: one of them wrote the part
+            self.own[shard.id] = report if not report.skipped else self.own.get(shard.id, report)
 
     def written(self) -> list[ShardReport]:
         """Of parts that this run has written."""

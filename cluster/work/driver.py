@@ -82,8 +82,15 @@ class Driver:
                 yield from self._note(happening)
             yield from self._watch_the_clock()
             yield None
+        yield from self._last_words()
         if self.queue.guilty:
             raise GuiltyShards(self.queue.guilty)
+
+    def _last_words(self) -> Iterator[Happening]:
+        """Of workers whose piece another one has joined and told of first, as long as any come within a turn."""
+        while any(self.queue.held.values()) and (happening := self.pool.wait(TURN)) is not None:
+            if isinstance(happening, Finished):
+                yield from self._note(happening)
 
     def _fill_places(self) -> None:
         """As many as are wanted, of which no more wait for a node than could be given something."""

@@ -144,7 +144,9 @@ class ShardQueue:
         """
         given = self.held.get(worker, {}).pop(shard.key, None)
         self.since.pop(shard.key, None)
-        if shard.id not in self.open or (given is None and not stands):
+        if shard.id not in self.open:
+            return given is not None and not stands  # a piece that another worker has joined before it was told of
+        if given is None and not stands:
             return False
         if stands:
             self._close(shard.id)

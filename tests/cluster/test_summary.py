@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from cluster.books import Books
 from cluster.event_log import EventLog
 from cluster.reports import ShardReport, Tally
 from cluster.summary import RunFacts, Summary, load_stats, notable, save_stats, summed
@@ -76,3 +77,14 @@ def test_the_event_log_keeps_the_lines_of_earlier_runs(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "_run" / "events.jsonl").read_text().splitlines()]
     assert [line["event"] for line in lines] == ["run_started", "warning", "run_finished"]
     assert lines[1]["message"] == "ü"
+
+
+def test_the_part_is_its_writers_whoever_tells_of_it_last():
+    (shard,) = make_shards(1)
+    wrote, saw = ShardReport(shard.id, Tally(rows=10)), ShardReport(shard.id, Tally(rows=10), skipped=True)
+    for order in ([wrote, saw], [saw, wrote]):
+        books = Books(None, None, None)
+        for report in order:
+            books.note(shard, report)
+        assert books.written() == [wrote]
+        assert books.decoded.rows == 10

@@ -359,3 +359,18 @@ def test_a_worker_is_wanted_for_rows_that_another_holds_and_has_not_begun():
     driver = Driver(FakePool(), queue, ClusterConfig(workers=2, tail_rows=8))
     assert driver._demand() == 11
     assert Driver(FakePool(), queue, ClusterConfig(workers=2, split_tail=False))._demand() == 0
+
+
+def test_what_was_joined_by_another_before_it_was_told_of_is_still_heard():
+    (shard,) = make_shards(1, rows=20)
+    queue, pool = ShardQueue([shard], rows_ahead=40), FakePool()
+    assert queue.next_for("a") == shard
+    queue.shed("a", shard, [shard.cut(10, 20)])
+    piece = queue.next_for("b")
+    driver = Driver(pool, queue, ClusterConfig(workers=2), pool.clock)
+    driver.ready = {"a", "b"}
+    whole = ShardReport(shard.id, Tally(rows=20), own=Tally(rows=10))  # a has joined what b had written
+    told = [Finished("a", shard, whole), Finished("b", piece, ShardReport(shard.id, Tally(rows=10), piece=True))]
+    pool.answers.extend(told)
+    assert kinds(driver.run(), Finished) == told
+    assert sum(each.report.decoded.rows for each in told) == 20

@@ -6,7 +6,6 @@ cluster, and tests give it a pool of fakes.
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from cluster.config import ClusterConfig
 from cluster.errors import NOT_KEPT
@@ -16,6 +15,7 @@ from cluster.work.health import Health, WorkerBroken
 from cluster.work.queue import ShardQueue
 from cluster.work.suspects import GuiltyShards
 from cluster.work.tail import Tail
+from cluster.work.worker_pool import WorkerPool
 from dllm_core.errors import ConfigError, DriftlineError
 
 TURN = 1.0  # seconds the driver waits for news before it looks at the clock again
@@ -24,34 +24,6 @@ FRUITLESS = 5  # deaths per place, in a row and without a shard or piece finishe
 
 class NoWorkers(DriftlineError):
     """No worker can be had: they die while they load, or the cluster has no room for them."""
-
-
-class WorkerPool(Protocol):
-    def start(self) -> str:
-        """Begin to start a worker; its name. `wait` tells how it went."""
-        ...
-
-    def give(self, worker: str, shard: Shard) -> None: ...
-
-    def shed(self, worker: str, shard: Shard, share: float, least: int) -> None:
-        """Ask for rows of a shard in its hands back that it has not begun; `wait` tells which."""
-        ...
-
-    def wait(self, seconds: float) -> Loaded | Finished | Lost | Shed | None:
-        """The next thing to happen, in order of completion; None if nothing does for that long."""
-        ...
-
-    def unplaced(self) -> set[str]:
-        """Workers that were started and that no node has taken yet: to an autoscaler, a demand for nodes."""
-        ...
-
-    def drop(self, worker: str) -> None:
-        """Make sure that this worker is gone and never heard of again."""
-        ...
-
-    def missing(self) -> str:
-        """What a worker asks for and the cluster does not have, as a sentence; empty if it has everything."""
-        ...
 
 
 class Driver:

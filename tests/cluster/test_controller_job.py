@@ -4,7 +4,6 @@ import itertools
 from pathlib import Path
 
 import pytest
-import ray
 
 from cluster.controller_job import ControllerJob
 from cluster.errors import FingerprintChanged, PlanError
@@ -15,20 +14,10 @@ from dllm_core.controller import folder
 from dllm_core.train.settings import TspdTraining
 from examples.tiny.problems import stream
 from tests.fakes_cluster import MODEL, Lines, snapshot, write_prompts
+from tests.jobs_on_ray import WARNINGS, local_ray  # noqa: F401
 
 ROOT = Path(__file__).parent.parent.parent
-WARNINGS = "ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO:FutureWarning"
 pytestmark = [pytest.mark.filterwarnings(WARNINGS), pytest.mark.timeout(180)]
-
-
-@pytest.fixture(scope="module")
-def _local_ray():
-    ray.init(
-        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error",
-        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
-    )  # fmt: skip
-    yield
-    ray.shutdown()
 
 
 def training(folder: Path, prompts: int = 24, **changes: object) -> TrainJobConfig:
@@ -65,7 +54,7 @@ def unreachable() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_local_ray")
+@pytest.mark.usefixtures("local_ray")
 def test_a_training_that_is_stopped_between_its_phases_ends_with_a_controller(tmp_path):
     config, out = training(tmp_path), tmp_path / "out"
     for words in ("roll-out oracle", "roll-out student"):

@@ -13,23 +13,10 @@ from cluster.prospect import examine
 from cluster.work.metrics import COUNTERS, GAUGES
 from cluster.work.session import connect
 from tests.fakes_cluster import Lines, echo_engine, job_config, write_prompts
+from tests.jobs_on_ray import ON_RAY, local_ray  # noqa: F401
 
 ROOT = Path(__file__).parent.parent.parent.parent
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(120),
-    pytest.mark.filterwarnings("ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO:FutureWarning"),
-]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _local_ray():
-    ray.init(
-        address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error",
-        runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
-    )  # fmt: skip
-    yield
-    ray.shutdown()
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), *ON_RAY]
 
 
 def served(output: str) -> dict[str, float]:

@@ -7,7 +7,7 @@ but a graph is of fixed shapes and addresses. So rows are copied into buffers th
 
 and what comes back is cut to the rows again. Everything before and after the layers stays as it is. Steps that cannot
 be padded so (a policy that moves rows between layers or looks at attention, positions left out, block-causal models,
-more rows than `largest`) go the ordinary way. No GPU was at hand: the capture itself has not run (docs/log.md).
+more rows than `largest`) go the ordinary way. No GPU was at hand: the capture itself has not run.
 
 Shapes: S rows of a size, N rows of a step, D model width, M tiles of attention.
 """
@@ -28,7 +28,7 @@ from kernels.tiles import Run, Tiles, rows_of_tile, tiles_of
 
 Work = Callable[[], Tensor]
 Capture = Callable[[Work], Work]
-SMALLEST = 16  # rows; fewer take no less time on any GPU
+SMALLEST = 16  # rows, those of one tile of a matrix product; our choice, not measured
 
 
 def sizes_up_to(largest: int) -> list[int]:

@@ -4,7 +4,7 @@ from collections import Counter
 from html.parser import HTMLParser
 
 from cluster.report.run import Details, Row, Run
-from cluster.reports import ShardReport, Tally
+from cluster.reports import Tally
 from cluster.summary import RunFacts, Summary
 
 VOID = {"meta", "input", "br", "hr", "img", "link"}
@@ -18,7 +18,7 @@ def make_row(
     values = {
         "id": id, "prompt": "what?", "text": "a b c", "tokens": [7, 8, 9], "reason": "eos", "error": None,
         "forwards": 2, "full_passes": 1,
-        "confidence": 0.7, "gold": "a b c", "group": "easy", "right": right, "details": told,
+        "confidence": 0.7, "worker": "w", "gold": "a b c", "group": "easy", "right": right, "details": told,
     }  # fmt: skip
     return Row(**values | changes)
 
@@ -32,7 +32,7 @@ def make_run(letter: str, rows: list[Row], tokens_per_second: float = 100.0, **s
     facts = RunFacts(1, len(rows), int(10 * tokens_per_second), 12.0, 2.0)
     summary = Summary(f"out/{letter}", len(rows), 1, total, facts)
     told = {"decode.cache.kind": "dual", "output.path": f"out/{letter}", **settings}
-    return Run(letter, f"run-{letter}", told, "no-model", summary, [ShardReport("s", total, "w", 1.0)], [], rows)
+    return Run(letter, f"run-{letter}", told, "no-model", summary, [], rows)
 
 
 class Parsed(HTMLParser):

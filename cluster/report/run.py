@@ -12,17 +12,16 @@ from typing import Any
 
 from cluster.event_log import NAME as EVENTS
 from cluster.reading.text import plain_values
-from cluster.reports import ShardReport
 from cluster.result import Result
 from cluster.s3.config import S3Config
 from cluster.schema import TOKEN_FIELDS
 from cluster.scoring.metrics import Metric
-from cluster.summary import Summary, load_stats
+from cluster.summary import Summary
 
 SPAN, TIMES, LOOPED = 8, 4, 16  # tokens, repeats, tokens: our choice; lists of equal words up to 16 tokens pass
 COUNTS = (
     "request_id", "finish_reason", "error", "generated_text", "generated_tokens", "num_generated_tokens",
-    "num_forwards", "num_full_passes", "mean_confidence",
+    "num_forwards", "num_full_passes", "mean_confidence", "worker",
 )  # fmt: skip
 Details = tuple[list[int], list[str], list[float]]  # forward, rule, confidence of each token
 
@@ -40,6 +39,7 @@ class Row:
     forwards: int
     full_passes: int
     confidence: float | None  # mean of the answer tokens
+    worker: str  # node and actor
     gold: object
     group: str
     right: bool | None  # None: there is no gold answer to compare with
@@ -61,7 +61,6 @@ class Run:
     settings: dict[str, str]  # dotted name -> value
     model: str
     summary: Summary
-    stats: list[ShardReport]
     events: list[dict[str, Any]]
     rows: list[Row]
 
@@ -126,7 +125,7 @@ def read_run(
         row = Row(
             one["request_id"], str(prompts[i] or ""), text, one["generated_tokens"] or [], one["finish_reason"],
             one["error"], one["num_forwards"] or 0, one["num_full_passes"] or 0,
-            one["mean_confidence"], gold, str(groups[i]), right,
+            one["mean_confidence"], one["worker"] or "", gold, str(groups[i]), right,
             told if told[0] is not None else None,
         )  # fmt: skip
         rows.append(row)
@@ -136,7 +135,6 @@ def read_run(
         dict(flat(config.model_dump(mode="json", exclude={"s3": True}))),
         config.model.path,
         Summary.load(storage),
-        list(load_stats(storage).values()),
         _events(storage.read(EVENTS)) if storage.exists(EVENTS) else [],
         rows,
     )

@@ -89,15 +89,16 @@ def moment(event: dict[str, Any]) -> float:
 
 
 def workers(run: Run) -> Html:
-    """From the shards' statistics: what each worker wrote."""
+    """From the rows, which say who decoded them: a part may hold rows of several, shared at the end or tried again."""
     by: dict[str, list[float]] = {}
-    for report in run.stats:
-        sums = by.setdefault(report.worker or "counted anew", [0.0] * 4)
-        for i, value in enumerate((1, report.tally.rows, report.tally.answer_tokens, report.tally.errors)):
+    for row in run.rows:
+        sums = by.setdefault(row.worker, [0.0] * 3)
+        for i, value in enumerate((1, len(row.tokens), row.error is not None)):
             sums[i] += value
     lines = [[name, *(number(value, 0) for value in sums)] for name, sums in sorted(by.items())]
-    head = ["worker", "shards", "rows", "answer tokens", "error rows"]
-    return table(head, lines, f"Run {run.letter}: what each worker wrote")
+    return table(
+        ["worker", "rows", "answer tokens", "error rows"], lines, f"Run {run.letter}: what each worker decoded"
+    )
 
 
 def trouble_section(runs: Sequence[Run]) -> Html:

@@ -12,7 +12,7 @@ from cluster.report.canvas import choose
 from cluster.report.page import LIMIT, page, resource
 from cluster.report.run import loops
 from cluster.report.svg import Frame, histogram, pareto, ticks
-from cluster.report.work import timeline
+from cluster.report.work import timeline, workers
 from tests.fakes_report import Parsed, make_row, make_run
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;</style>"
@@ -156,6 +156,15 @@ def test_labels_of_points_that_lie_together_stand_apart():
 )  # fmt: skip
 def test_an_answer_loops_where_its_end_repeats(tokens, yes):
     assert loops(list(tokens)) is yes
+
+
+def test_rows_are_their_decoders_whoever_wrote_the_part():
+    rows = [make_row("1", worker="node/a"), make_row("2", worker="node/b", error="NaN", tokens=[])]
+    said = Parsed(str(workers(make_run("A", rows)))).text
+    assert [part for part in said if part.strip()] == [
+        "Run A: what each worker decoded", "worker", "rows", "answer tokens", "error rows",
+        "node/a", "1", "3", "0", "node/b", "1", "0", "1",
+    ]  # fmt: skip
 
 
 def test_the_timeline_shows_each_worker_from_loading_to_its_end():

@@ -4,8 +4,8 @@
 
 The reference decodes one token per forward without a cache. The oracle (dllm_core/train/oracle.py) then fixes, of the
 open positions of a block, whatever agrees with the reference, and never writes anything else: no rule that decides
-position by position, from the candidates of its block, takes fewer forwards for the same answers, but for the luck of
-an order. Beside it each named rule, with its share of the oracle's tokens per forward, and the share of its answers
+position by position, from the candidates of its block, knows more. It takes what it can at once, which need not be the
+shortest way. Beside it each named rule, with its share of the oracle's tokens per forward, and the share of its answers
 that are the reference's, token by token.
 """
 

@@ -12,14 +12,16 @@ from cluster.reports import ShardReport, Tally
 from cluster.shard import Shard
 from cluster.summary import load_stats, save_stats, summed
 from cluster.writing import compaction
+from cluster.writing.ids import SIZE, id_marks, shared_ids
 from cluster.writing.parts import PartInfo
 from cluster.writing.storage import Storage
 from cluster.writing.tally import tally
 
 
 class Books:
-    def __init__(self, storage: Storage, plan: Plan, output: OutputConfig) -> None:
-        self.storage, self.plan, self.output = storage, plan, output
+    def __init__(self, storage: Storage, plan: Plan, output: OutputConfig, ids: bool = False) -> None:
+        """ids: count rows that share an id."""
+        self.storage, self.plan, self.output, self.ids = storage, plan, output, ids
         self.own: dict[str, ShardReport] = {}  # of this run, by shard id
         self.stored: dict[str, ShardReport] = {}  # of earlier runs
         self.decoded = Tally()  # by this run
@@ -58,8 +60,16 @@ class Books:
                 found[shard.id] = told[shard.id]
             elif shard.id in done:
                 rows = compaction.rows_of(self.storage, large, shard, self.output)
-                found[shard.id] = ShardReport(shard.id, tally(rows, self.output.column_prefix), skipped=True)
+                ids = id_marks(rows, self.output.column_prefix) if self.ids else b""
+                found[shard.id] = ShardReport(shard.id, tally(rows, self.output.column_prefix), skipped=True, ids=ids)
         return found
+
+    def shared_ids(self, reports: Mapping[str, ShardReport]) -> int | None:
+        """Rows of the input whose id another one has, too; None where they are not counted. reports: of all shards."""
+        marks = [report.ids for report in reports.values()]
+        if not self.ids or sum(map(len, marks)) != SIZE * self.plan.rows:  # an older version kept none
+            return None
+        return shared_ids(marks)
 
     def save(self, reports: Mapping[str, ShardReport]) -> None:
         save_stats(self.storage, self.plan.shards, reports)

@@ -40,6 +40,7 @@ from cluster.work.runner import Task
 from cluster.work.same_files import seen_files
 from cluster.work.worker import EngineFactory, load_engine
 from cluster.writing import compaction
+from cluster.writing.ids import MOST
 from cluster.writing.parts import PartInfo, find_parts, write_empty_part
 from cluster.writing.pieces import clear_pieces, unfinished
 from cluster.writing.retries import retries
@@ -74,7 +75,8 @@ class Job:
         if retry_errors:
             self.retries = retries(self.storage, [s for s in self.plan.shards if s.id in self.done], self.config.output)
             self.done = {id: part for id, part in self.done.items() if id not in self.retries}
-        self.books = Books(self.storage, self.plan, self.config.output)
+        self.ids = self.config.input.id_column is not None and self.plan.rows <= MOST  # others differ by construction
+        self.books = Books(self.storage, self.plan, self.config.output, self.ids)
         self.workers_lost = 0
         self.upkeep = Upkeep(self.config.cluster.gpus)
         self.spent_before = Spent()  # by earlier runs
@@ -166,7 +168,8 @@ class Job:
         begun = unfinished(self.storage, left, self.prospect.digest, config.output)
         queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples, begun=begun)
         seen = tuple(seen_files(config, self.prospect.listing.files))
-        pool = RayPool(Task(config, self.plan.schema, self.prospect.digest, probe, seen), self.make_engine)
+        task = Task(config, self.plan.schema, self.prospect.digest, probe, seen, self.ids)
+        pool = RayPool(task, self.make_engine)
         board = ProgressBoard(self.plan.rows * samples, *self.books.before(self.done), config.cluster, screen)
         if lacks := pool.missing():
             self._note(Warned("cluster_too_small", lacks), screen)
@@ -238,7 +241,8 @@ class Job:
         )
         shards = self.plan.shards
         spent, total = self.spent_before + self.upkeep.spent(), summed(reports.values())
-        summary = Summary(self.storage.place, self.plan.rows, len(shards), total, run, spent)
+        shared = self.books.shared_ids(reports)
+        summary = Summary(self.storage.place, self.plan.rows, len(shards), total, run, spent, shared)
         self.books.save(reports)
         told = {"rows": total.rows, "errors": total.errors, "seconds": run.seconds}
         self.log.add("run_finished", told | self._own_spending())

@@ -77,6 +77,7 @@ class ShardReport:
     )
     own: Tally | None = None  # of what was decoded just now, where it is not the whole shard
     failures: Failures = field(default_factory=Failures)  # of what was decoded just now
+    ids: bytes = b""  # marks of the shard's ids, see `cluster.writing.ids`; empty where nobody counts them
 
     @property
     def decoded(self) -> Tally:

@@ -20,6 +20,7 @@ from cluster.errors import PlanError
 from cluster.reports import ShardReport, Tally
 from cluster.shard import Shard
 from cluster.upkeep import Spent
+from cluster.wording import counted
 from cluster.writing.storage import Storage
 
 SUMMARY = "_run/summary.json"
@@ -57,6 +58,7 @@ class Summary:
     total: Tally
     run: RunFacts = field(default_factory=RunFacts)
     spent: Spent = field(default_factory=Spent)  # by all runs
+    shared_ids: int | None = None  # rows of the input whose id another one has, too; None: not counted
 
     @property
     def tokens_per_forward(self) -> float:
@@ -72,7 +74,8 @@ class Summary:
 
     @property
     def warnings(self) -> list[str]:
-        return notable(self.total)
+        shared = [f"{self.shared_ids} of {counted(self.input_rows, 'row')} share their id with another one"]
+        return notable(self.total) + (shared if self.shared_ids else [])
 
     def save(self, storage: Storage) -> None:
         derived = {
@@ -91,7 +94,8 @@ class Summary:
         try:
             stored: dict[str, Any] = json.loads(storage.read(SUMMARY))
             total, run, spent = Tally(**stored["total"]), RunFacts(**stored["run"]), Spent(**stored["spent"])
-            return cls(stored["output"], stored["input_rows"], stored["shards"], total, run, spent)
+            shared = stored.get("shared_ids")
+            return cls(stored["output"], stored["input_rows"], stored["shards"], total, run, spent, shared)
         except (OSError, LookupError, TypeError, ValueError) as error:
             raise PlanError(
                 f"{storage.place}/{SUMMARY} is damaged ({type(error).__name__}: {error}); give the job's command "
@@ -127,7 +131,7 @@ def save_stats(storage: Storage, shards: Sequence[Shard], reports: Mapping[str, 
             place = {"shard": shard.id, "file": shard.file.relative, "start": shard.start, "stop": shard.stop}
             counts = asdict(report.tally)
             counts |= {name: list(counts[name].items()) for name in MAPS}
-            lines.append({**place, **counts, "seconds": report.seconds, "worker": report.worker})
+            lines.append({**place, **counts, "seconds": report.seconds, "worker": report.worker, "ids": report.ids})
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(lines, schema=STATS_SCHEMA), sink)
     storage.replace(STATS, sink.getvalue())
@@ -145,7 +149,8 @@ def load_stats(storage: Storage) -> dict[str, ShardReport]:
         for line in pq.read_table(io.BytesIO(storage.read(STATS))).to_pylist():
             counts = {name: line[name] for name in names} | {name: dict(line[name]) for name in MAPS}
             id, worker, seconds = line["shard"], line["worker"], line["seconds"]
-            found[id] = ShardReport(id, Tally(**counts), worker, seconds, skipped=True)
+            ids = line.get("ids", b"")  # files of before they were counted lack it
+            found[id] = ShardReport(id, Tally(**counts), worker, seconds, skipped=True, ids=ids)
     except (pa.ArrowException, OSError, LookupError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise PlanError(f"{storage.place}/{STATS} is damaged ({reason}); the parts can be counted anew") from error
@@ -167,5 +172,6 @@ STATS_SCHEMA = pa.schema(
         *((f.name, _stored_as(f.name)) for f in fields(Tally)),
         ("seconds", pa.float64()),
         ("worker", pa.string()),
+        ("ids", pa.binary()),
     ]
 )

@@ -47,6 +47,7 @@ class Desk:
     fingerprint: str  # the job's digest
     output: OutputConfig
     worker: str
+    marks: Callable[[pa.Table], bytes]  # of a part's ids
 
     def run(self, piece: Shard, decode: Callable[[Shard], Decoded]) -> ShardReport:
         """piece: of `Shard.cut`. Decodes what no piece has yet, and joins if nothing is missing then."""
@@ -78,6 +79,6 @@ class Desk:
             seconds = time.perf_counter() - started
             return ShardReport(shard.id, own, self.worker, seconds, piece=True, failures=failed, stop=stop)
         first = join_pieces(self.storage, whole, self.fingerprint, self.output)
-        counts = tally(read_part(self.storage, whole, self.output), self.output.column_prefix)
-        seconds = time.perf_counter() - started
-        return ShardReport(shard.id, counts, self.worker, seconds, skipped=not first, own=own, failures=failed)
+        part = read_part(self.storage, whole, self.output)
+        counts, ids, seconds = tally(part, self.output.column_prefix), self.marks(part), time.perf_counter() - started
+        return ShardReport(shard.id, counts, self.worker, seconds, skipped=not first, own=own, failures=failed, ids=ids)

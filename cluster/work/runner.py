@@ -24,6 +24,7 @@ from cluster.work.piecework import Decoded, Desk
 from cluster.work.probe import Probe
 from cluster.work.same_files import SeenFile
 from cluster.work.turns import Turn, Turns
+from cluster.writing.ids import id_marks
 from cluster.writing.output import build_output, failed_places, mend_output
 from cluster.writing.parts import find_part, part_name, read_part, replace_part, write_part
 from cluster.writing.storage import Storage
@@ -53,6 +54,7 @@ class Task:
     fingerprint: str  # digest, for the metadata of part files
     probe: Probe  # that every worker must see in the output folder
     seen: tuple[SeenFile, ...] = ()  # local files that must be the same on every node
+    ids: bool = False  # count rows that share an id
 
 
 class ShardRunner:
@@ -76,9 +78,10 @@ class ShardRunner:
         started, print_of, output = time.perf_counter(), self.task.fingerprint, self.task.config.output
         if self._done(shard):
             standing = read_part(self.storage, shard.whole, output)
-            return ShardReport(shard.id, tally(standing, output.column_prefix), self.worker, skipped=True)
+            counts, ids = tally(standing, output.column_prefix), self._marks(standing)
+            return ShardReport(shard.id, counts, self.worker, skipped=True, ids=ids)
         decode = partial(self.decode if shard.retry is None else self.decode_again, turn)
-        desk = Desk(self.storage, print_of, output, self.worker)
+        desk = Desk(self.storage, print_of, output, self.worker, self._marks)
         if shard.piece_of is not None:
             return desk.run(shard, decode)
         decoded = decode(shard)
@@ -101,7 +104,7 @@ class ShardRunner:
         counts = tally(part, output.column_prefix)
         return ShardReport(
             shard.id, counts, self.worker, seconds, not first, own=decoded.tally if first else None,
-            failures=decoded.failures,
+            failures=decoded.failures, ids=self._marks(part),
         )  # fmt: skip
 
     def decode(self, turn: Turn, shard: Shard) -> Decoded:
@@ -133,6 +136,9 @@ class ShardRunner:
             return self.reader.read(shard)
         finally:
             turn.over()
+
+    def _marks(self, part: pa.Table) -> bytes:
+        return id_marks(part, self.task.config.output.column_prefix) if self.task.ids else b""
 
     def _done(self, shard: Shard) -> bool:
         whole, output = shard.whole, self.task.config.output

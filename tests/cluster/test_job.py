@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -103,6 +104,23 @@ def test_a_resume_counts_parts_of_a_run_that_could_not_leave_statistics(tmp_path
     summary = Job(examine(config), deadly_load).run(lambda: pytest.fail("Ray was started"), Lines())
     assert summary.total == whole.total
     assert (tmp_path / "out" / "_SUCCESS").exists()
+
+
+def test_rows_that_share_an_id_are_counted_over_all_runs_and_all_answered(tmp_path):
+    data, given = tmp_path / "in.parquet", prompts(12)
+    pq.write_table(pa.table({"id": ["a", *"bcdefghijk", "a"], "prompt": given}), data)
+    config = job_config(tmp_path, data, decode__n=2, decode__temperature=1.0)
+    summary = run(config)
+    assert (summary.total.rows, summary.shared_ids) == (24, 2)
+    assert "2 of 12 rows share their id with another one" in summary.warnings
+    (tmp_path / "out" / sorted(parts(config))[0]).unlink()
+    assert run(config).shared_ids == 2  # of the other parts the marks were kept
+    for name in ("_SUCCESS", "_run/summary.json", "_run/shard_stats.parquet"):
+        (tmp_path / "out" / name).unlink()
+    summary = Job(examine(config), deadly_load).run(lambda: pytest.fail("Ray was started"), Lines())
+    assert summary.shared_ids == 2  # counted from the parts
+    unnamed = run(job_config(tmp_path, data, input__id_column=None, output__path=str(tmp_path / "other")))
+    assert unnamed.shared_ids is None  # file and row tell them apart
 
 
 def test_other_decode_settings_in_the_same_folder_are_refused_with_the_difference(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from cluster.reports import Tally
 from cluster.work.runner import ShardRunner
+from cluster.writing.ids import id_marks
 from cluster.writing.parts import find_part, read_part
 from cluster.writing.pieces import PIECES, clear_pieces, unfinished
 from tests.cluster.work.test_runner import make_runner
@@ -35,6 +36,15 @@ def test_who_adds_the_last_piece_joins_them_and_counts_the_shard(job):
     assert (last.piece, last.skipped, last.tally.rows, last.decoded.rows) == (False, False, 10, 5)
     assert [row["generated_text"] for row in rows(prospect, shard)] == [f"number {i}" for i in range(10)]
     assert [row["worker"] for row in rows(prospect, shard)] == ["other"] * 5 + ["w"] * 5
+
+
+def test_marks_of_ids_are_told_once_the_shard_is_whole(job):
+    runner, prospect, shard = job
+    runner.task = replace(runner.task, ids=True)
+    assert runner.run(shard.cut(5, 10)).ids == b""
+    whole = second(runner).run(shard.cut(0, 5)).ids
+    assert whole == id_marks(read_part(prospect.storage, shard, prospect.config.output)) != b""
+    assert runner.run(shard).ids == whole  # also of a part that stands
 
 
 def test_rows_that_a_piece_has_are_not_decoded_again(job):

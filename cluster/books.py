@@ -6,22 +6,22 @@ is asked for.
 
 from collections.abc import Mapping, Sequence
 
-from cluster.config import OutputConfig
+from cluster.config import JobConfig
 from cluster.plan import Plan
 from cluster.reports import ShardReport, Tally
 from cluster.shard import Shard
 from cluster.summary import load_stats, save_stats, summed
 from cluster.writing import compaction
-from cluster.writing.ids import SIZE, id_marks, shared_ids
+from cluster.writing.ids import MOST, SIZE, id_marks, shared_ids
 from cluster.writing.parts import PartInfo
 from cluster.writing.storage import Storage
 from cluster.writing.tally import tally
 
 
 class Books:
-    def __init__(self, storage: Storage, plan: Plan, output: OutputConfig, ids: bool = False) -> None:
-        """ids: count rows that share an id."""
-        self.storage, self.plan, self.output, self.ids = storage, plan, output, ids
+    def __init__(self, storage: Storage, plan: Plan, config: JobConfig) -> None:
+        self.storage, self.plan, self.output = storage, plan, config.output
+        self.ids = config.input.id_column is not None and plan.rows <= MOST  # to be counted; others differ anyway
         self.own: dict[str, ShardReport] = {}  # of this run, by shard id
         self.stored: dict[str, ShardReport] = {}  # of earlier runs
         self.decoded = Tally()  # by this run

@@ -40,7 +40,6 @@ from cluster.work.runner import Task
 from cluster.work.same_files import seen_files
 from cluster.work.worker import EngineFactory, load_engine
 from cluster.writing import compaction
-from cluster.writing.ids import MOST
 from cluster.writing.parts import PartInfo, find_parts, write_empty_part
 from cluster.writing.pieces import clear_pieces, unfinished
 from cluster.writing.retries import retries
@@ -75,8 +74,7 @@ class Job:
         if retry_errors:
             self.retries = retries(self.storage, [s for s in self.plan.shards if s.id in self.done], self.config.output)
             self.done = {id: part for id, part in self.done.items() if id not in self.retries}
-        self.ids = self.config.input.id_column is not None and self.plan.rows <= MOST  # others differ by construction
-        self.books = Books(self.storage, self.plan, self.config.output, self.ids)
+        self.books = Books(self.storage, self.plan, self.config)
         self.workers_lost = 0
         self.upkeep = Upkeep(self.config.cluster.gpus)
         self.spent_before = Spent()  # by earlier runs
@@ -117,7 +115,7 @@ class Job:
                 self._write_empty()
         except (Exception, Stopped) as cause:
             with contextlib.suppress(*NOT_KEPT):  # then nothing more can be kept, and the cause matters more
-                told = {"cause": type(cause).__name__, "message": str(cause), **self._own_spending()}
+                told = {"cause": type(cause).__name__, "message": str(cause), **self.upkeep.record()}
                 self.log.add("run_stopped", told)
                 self.books.save(self.books.told(self.done))
             raise
@@ -168,7 +166,7 @@ class Job:
         begun = unfinished(self.storage, left, self.prospect.digest, config.output)
         queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples, begun=begun)
         seen = tuple(seen_files(config, self.prospect.listing.files))
-        task = Task(config, self.plan.schema, self.prospect.digest, probe, seen, self.ids)
+        task = Task(config, self.plan.schema, self.prospect.digest, probe, seen, self.books.ids)
         pool = RayPool(task, self.make_engine)
         board = ProgressBoard(self.plan.rows * samples, *self.books.before(self.done), config.cluster, screen)
         if lacks := pool.missing():
@@ -197,10 +195,6 @@ class Job:
     def _note(self, warning: Warned, screen: Screen) -> None:
         screen.say(f"warning: {warning.message}")
         self._keep(warning)
-
-    def _own_spending(self) -> dict[str, float]:
-        spent = self.upkeep.spent()
-        return {"worker_seconds": round(spent.worker_seconds, 3), "gpu_seconds": round(spent.gpu_seconds, 3)}
 
     def _keep(self, happening: Happening) -> None:
         self.upkeep.note(happening)
@@ -239,13 +233,12 @@ class Job:
             load_seconds=(self.loaded or now) - self.started,
             workers_lost=self.workers_lost,
         )
-        shards = self.plan.shards
         spent, total = self.spent_before + self.upkeep.spent(), summed(reports.values())
-        shared = self.books.shared_ids(reports)
-        summary = Summary(self.storage.place, self.plan.rows, len(shards), total, run, spent, shared)
+        facts = total, run, spent, self.books.shared_ids(reports)
+        summary = Summary(self.storage.place, self.plan.rows, len(self.plan.shards), *facts)
         self.books.save(reports)
-        told = {"rows": total.rows, "errors": total.errors, "seconds": run.seconds}
-        self.log.add("run_finished", told | self._own_spending())
+        rows = {"rows": total.rows, "errors": total.errors}
+        self.log.add("run_finished", {**rows, "seconds": run.seconds, **self.upkeep.record()})
         summary.save(self.storage)
         self._compact(reports)
         self.storage.clear_scratch()

@@ -64,6 +64,11 @@ class Upkeep:
         seconds = self.gone + sum(now - began for began in self.since.values())
         return Spent(seconds, seconds * self.gpus, runs=1)
 
+    def record(self) -> dict[str, float]:
+        """For the event that ends this run."""
+        spent = self.spent()
+        return {"worker_seconds": round(spent.worker_seconds, 3), "gpu_seconds": round(spent.gpu_seconds, 3)}
+
 
 def told_before(events: Sequence[Mapping[str, object]]) -> Spent:
     """Of the runs whose events these are."""

@@ -9,7 +9,7 @@ from cluster.event_log import EventLog
 from cluster.reports import ShardReport, Tally
 from cluster.summary import RunFacts, Summary, load_stats, notable, save_stats, summed
 from cluster.writing.storage import LocalStorage
-from tests.fakes_cluster import make_shards
+from tests.fakes_cluster import job_config, make_shards
 
 TEN = Tally(
     10, 1, 2, 300, 70, 20, 5, 1000, 1.5, 0.25, {"eos": 6, "length": 3, "error": 1}, {"threshold": 60, "surest": 10}
@@ -79,11 +79,11 @@ def test_the_event_log_keeps_the_lines_of_earlier_runs(tmp_path):
     assert lines[1]["message"] == "ü"
 
 
-def test_the_part_is_its_writers_whoever_tells_of_it_last():
+def test_the_part_is_its_writers_whoever_tells_of_it_last(tmp_path):
     (shard,) = make_shards(1)
     wrote, saw = ShardReport(shard.id, Tally(rows=10)), ShardReport(shard.id, Tally(rows=10), skipped=True)
     for order in ([wrote, saw], [saw, wrote]):
-        books = Books(None, None, None)
+        books = Books(None, None, job_config(tmp_path, tmp_path / "in", input__id_column=None))
         for report in order:
             books.note(shard, report)
         assert books.written() == [wrote]

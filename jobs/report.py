@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, Python looks beside it only
 
 from cluster.errors import PlanError
+from cluster.report.alike import unlike
 from cluster.report.canvas import Pieces
 from cluster.report.page import page
 from cluster.report.run import read_run
@@ -50,6 +51,8 @@ def main(words: Sequence[str]) -> int:
         read_run(lettered(i), name, folder, s3, metric, asked.answer_column, asked.by)
         for i, (name, folder) in enumerate(named)
     ]
+    for sentence in unlike(runs):
+        say(f"warning: {sentence}", sys.stderr)
     written = page(runs, [pieces_of(run.model) for run in runs], asked.title, asked.metric, asked.by, asked.samples)
     try:
         Path(asked.to).write_text(written, encoding="utf-8", errors="replace")

@@ -4,6 +4,7 @@ second with the Pareto front, and accuracy within each group.
 
 from collections.abc import Sequence
 
+from cluster.report.alike import unlike
 from cluster.report.html import Cell, Html, figure, joined, number, section, table, tag, text
 from cluster.report.run import Run
 from cluster.report.svg import Frame, drawing, pareto
@@ -36,7 +37,8 @@ def figures_section(runs: Sequence[Run], metric: str) -> Html:
         "Accuracy counts error rows as wrong; its interval is Wilson's. Tokens per forward: answer tokens over "
         "forwards, summed before dividing. Tokens per second: of the job's latest run, without loading."
     )
-    return section("Runs", table(head, lines, "Figures of each run", about=about))
+    warned = [tag("p", text(sentence), class_="warned") for sentence in unlike(runs)]
+    return section("Runs", table(head, lines, "Figures of each run", about=about), joined(warned))
 
 
 def interval(run: Run) -> Cell:

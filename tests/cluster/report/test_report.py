@@ -8,6 +8,7 @@ import pytest
 
 from cluster.errors import PlanError
 from cluster.report import page as whole
+from cluster.report.alike import unlike
 from cluster.report.canvas import choose
 from cluster.report.page import LIMIT, page, resource
 from cluster.report.run import loops
@@ -51,6 +52,15 @@ def test_every_plot_has_a_title_and_a_table_beside_it():
     )
     for part in re.findall(r"<figure>.*?</figure>", source, re.S):
         assert "<table>" in part or "No event" in part
+
+
+def test_runs_of_other_rows_or_gold_answers_are_called_so():
+    assert unlike(three()) == []
+    runs = [*three(), make_run("D", [make_row("2"), make_row("1", gold="x"), make_row("2")])]
+    (sentence,) = unlike(runs)
+    assert sentence.startswith("D has 3 rows, of which A's 2 hold 1 with the same id")
+    assert sentence in " ".join(Parsed(shown(runs)).text)
+    assert "not comparable" not in shown(three())
 
 
 def test_marks_count_runs_tokens_and_positions():

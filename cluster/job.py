@@ -7,6 +7,7 @@ was stopped or killed, and only reports on one that is finished.
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import yaml
@@ -38,7 +39,7 @@ from cluster.work.probe import Probe, planted
 from cluster.work.queue import ShardQueue
 from cluster.work.runner import Task
 from cluster.work.same_files import seen_files
-from cluster.work.worker import EngineFactory, load_engine
+from cluster.work.worker import EngineFactory, load_engine, of_one_job
 from cluster.writing import compaction
 from cluster.writing.parts import PartInfo, find_parts, write_empty_part
 from cluster.writing.pieces import clear_pieces, unfinished
@@ -102,24 +103,31 @@ class Job:
 
     def _work(self, connect: Callable[[], None], screen: Screen, lease: Lease, damaged: PlanError | None) -> Summary:
         """What is left to do. damaged: why a finished job is not just reported on."""
-        self._begin(screen)
+        self.begin(screen)
         if damaged is not None:
             self._note(Warned("damaged", f"{damaged}: this run does so"), screen)
-        left = [self.retries.get(shard.id, shard) for shard in self.plan.shards if shard.id not in self.done]
+        left = self.left
         try:
             if left:
                 connect()
                 with planted(self.storage) as probe:
                     self._decode(left, probe, screen, lease)
-            elif not self.plan.shards:
-                self._write_empty()
         except (Exception, Stopped) as cause:
-            with contextlib.suppress(*NOT_KEPT):  # then nothing more can be kept, and the cause matters more
-                told = {"cause": type(cause).__name__, "message": str(cause), **self.upkeep.record()}
-                self.log.add("run_stopped", told)
-                self.books.save(self.books.told(self.done))
+            self.break_off(cause)
             raise
-        return self._end()
+        return self.end()
+
+    @property
+    def left(self) -> list[Shard]:
+        """Shards to be done."""
+        return [self.retries.get(shard.id, shard) for shard in self.plan.shards if shard.id not in self.done]
+
+    def break_off(self, cause: BaseException) -> None:
+        """Leave word of why this run ends before all is done."""
+        with contextlib.suppress(*NOT_KEPT):  # then nothing more can be kept, and the cause matters more
+            told = {"cause": type(cause).__name__, "message": str(cause), **self.upkeep.record()}
+            self.log.add("run_stopped", told)
+            self.books.save(self.books.told(self.done))
 
     def first_rows(self, count: int) -> list[dict[str, Any]]:
         return first_rows(self.storage, self.plan, self.large, self.config, count)
@@ -132,7 +140,8 @@ class Job:
             return {s.id: PartInfo("", s.id, s.rows, s.rows * self.config.decode.n) for s in self.plan.shards}
         return find_parts(self.storage, self.plan.shards, self.prospect.digest, self.config.output)
 
-    def _begin(self, screen: Screen) -> None:
+    def begin(self, screen: Screen) -> None:
+        """Under a lease, in a folder with this job's mark: write the plan and the settings, read the books."""
         if not save_plan(self.storage, self.plan) and load_plan(self.storage, self.prospect.listing.files) != self.plan:
             raise PlanError(
                 f"another run began in {self.storage.place} at the same moment with other shards; give the same "
@@ -167,7 +176,7 @@ class Job:
         queue = ShardQueue(left, rows_ahead=2 * config.engine.slots, samples=samples, begun=begun)
         seen = tuple(seen_files(config, self.prospect.listing.files))
         task = Task(config, self.plan.schema, self.prospect.digest, probe, seen, self.books.ids)
-        pool = RayPool(task, self.make_engine)
+        pool = RayPool(task, partial(of_one_job, self.make_engine))
         board = ProgressBoard(self.plan.rows * samples, *self.books.before(self.done), config.cluster, screen)
         if lacks := pool.missing():
             self._note(Warned("cluster_too_small", lacks), screen)
@@ -180,7 +189,7 @@ class Job:
                 if happening is not None:
                     board.note(happening)
                     meters.note(happening)
-                    self._keep(happening)
+                    self.keep(happening)
                     if isinstance(happening, Finished):
                         rate.note(happening.report)
                 elif time.monotonic() - looked >= LOOK:
@@ -194,9 +203,10 @@ class Job:
 
     def _note(self, warning: Warned, screen: Screen) -> None:
         screen.say(f"warning: {warning.message}")
-        self._keep(warning)
+        self.keep(warning)
 
-    def _keep(self, happening: Happening) -> None:
+    def keep(self, happening: Happening) -> None:
+        """Into books and log."""
         self.upkeep.note(happening)
         match happening:
             case Finished(_, shard, report):
@@ -222,16 +232,22 @@ class Job:
         schema = output_schema(self.plan.schema, self.config.output, self.config.record is not None)
         write_empty_part(self.storage, schema, self.prospect.digest, self.config.output)
 
-    def _end(self) -> Summary:
+    def end(self, device_seconds: float | None = None, peak_bytes: int = 0) -> Summary:
+        """Everything is decoded: count, and mark the folder as whole. device_seconds: in place of the run's wall time,
+        where workers were shared with other jobs; peak_bytes: of one worker's memory, where it was measured.
+        """
+        if not self.plan.shards:
+            self._write_empty()
         reports = self.books.whole(self.done, self.large)
         mine, now = self.books.decoded, time.monotonic()
         run = RunFacts(
             shards=len(self.books.written()),
             rows=mine.rows,
             answer_tokens=mine.answer_tokens,
-            seconds=now - self.started,
-            load_seconds=(self.loaded or now) - self.started,
+            seconds=now - self.started if device_seconds is None else device_seconds,
+            load_seconds=(self.loaded or now) - self.started if device_seconds is None else 0.0,
             workers_lost=self.workers_lost,
+            peak_bytes=peak_bytes,
         )
         spent, total = self.spent_before + self.upkeep.spent(), summed(reports.values())
         facts = total, run, spent, self.books.shared_ids(reports)

@@ -78,6 +78,9 @@ class ShardReport:
     own: Tally | None = None  # of what was decoded just now, where it is not the whole shard
     failures: Failures = field(default_factory=Failures)  # of what was decoded just now
     ids: bytes = b""  # marks of the shard's ids, see `cluster.writing.ids`; empty where nobody counts them
+    refused: str = ""  # why nobody can do any shard of this job; nothing was done then
+    device_seconds: float = 0.0  # that the worker's device was this job's since its last report; 0 outside of sweeps
+    peak_bytes: int = 0  # most memory in use while it was; 0 outside of sweeps
 
     @property
     def decoded(self) -> Tally:

@@ -31,6 +31,15 @@ class Shard:
     piece_of: tuple[int, int] | None = None  # rows of the shard that this is a piece of; None: it is whole
     verdict: str = ""  # where set these rows are not decoded: they become error rows that say this
     retry: Retry | None = None
+    job: str = ""  # where several jobs share a queue: the one it belongs to, with which its id begins then
+
+    def of_job(self, job: str) -> "Shard":
+        """As it stands in a queue of several jobs, whose shards may have the same ids."""
+        return replace(self, id=f"{job}/{self.id}", job=job)
+
+    def of_its_own(self) -> "Shard":
+        """As its job knows it."""
+        return replace(self, id=self.id.removeprefix(f"{self.job}/"), job="") if self.job else self
 
     @property
     def rows(self) -> int:

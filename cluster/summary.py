@@ -39,6 +39,7 @@ class RunFacts:
     seconds: float = 0.0
     load_seconds: float = 0.0
     workers_lost: int = 0
+    peak_bytes: int = 0  # most memory of one worker; 0 where it was not measured
 
     @property
     def tokens_per_second(self) -> float:

@@ -26,6 +26,10 @@ class NoWorkers(DriftlineError):
     """No worker can be had: they die while they load, or the cluster has no room for them."""
 
 
+class Fruitless(NoWorkers):
+    """Workers load, and die of what they are given: more of them in a row than bad rows explain."""
+
+
 class Driver:
     def __init__(
         self, pool: WorkerPool, queue: ShardQueue, config: ClusterConfig, clock: Callable[[], float] = time.monotonic
@@ -170,7 +174,7 @@ class Driver:
     def _stop_if_fruitless(self, cause: BaseException) -> None:
         self.fruitless += 1
         if self.fruitless >= FRUITLESS * max(2, self.places) + self.queue.suspects.allowance():
-            raise NoWorkers(
+            raise Fruitless(
                 f"{self.fruitless} workers in a row died before any finished a shard; the last one: {one_line(cause)}"
             ) from cause
 

@@ -18,13 +18,12 @@ from cluster.shard import Shard
 from cluster.work.happenings import Finished, Loaded, Lost, Shed, WorkerDied
 from cluster.work.queue import MOST_HELD
 from cluster.work.room import lacking
-from cluster.work.runner import Task
-from cluster.work.worker import EngineFactory, GenerationWorker
+from cluster.work.worker import GenerationWorker, RunnerFactory, Told
 
 
 class RayPool:
-    def __init__(self, task: Task, make_engine: EngineFactory) -> None:
-        self.task, self.make_engine = task, make_engine
+    def __init__(self, task: Told, make_runner: RunnerFactory) -> None:
+        self.task, self.make_runner = task, make_runner
         cluster = task.config.cluster
         self.demand = {"CPU": cluster.cpus, "GPU": cluster.gpus, **cluster.resources}
         self.actors: dict[str, Any] = {}  # Ray gives their methods a `remote` that no type checker sees
@@ -43,7 +42,7 @@ class RayPool:
             num_cpus=self.demand["CPU"], num_gpus=self.demand["GPU"], resources=self.task.config.cluster.resources,
             max_restarts=0, max_task_retries=0, max_concurrency=MOST_HELD, concurrency_groups={"control": 1},
         )  # fmt: skip
-        self.actors[name] = actor = as_actor(GenerationWorker).remote(self.task, self.make_engine)
+        self.actors[name] = actor = as_actor(GenerationWorker).remote(self.task, self.make_runner)
         self.placing[actor.arrived.remote()] = name
         self.pending[actor.load.remote()] = (name, None)
         return name

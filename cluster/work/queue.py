@@ -11,7 +11,7 @@ and then has a worker to itself. If that one dies too, the shard is halved until
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from cluster.shard import Shard
 from cluster.work.suspects import SUSPECT, Guilt, Suspects, rows_text
@@ -44,14 +44,14 @@ class ShardQueue:
         self.split: dict[str, set[str]] = {}  # id of an open shard -> keys of its pieces that are not done
         self.guilty: list[Guilt] = []  # given up
         self.news: list[tuple[str, str]] = []  # kind and sentence, for whoever runs the queue to tell
-        last: tuple[str, tuple[int, int]] | None = None
+        last: tuple[str, str, tuple[int, int]] | None = None
         for shard in shards:
             self.open.add(shard.id)
             if pieces := (begun or {}).get(shard.id):
                 self.split[shard.id] = {piece.key for piece in pieces}
                 self.suspects.add(pieces)
                 continue
-            if (lane := (shard.file.relative, shard.span)) != last:
+            if (lane := (shard.job, shard.file.relative, shard.span)) != last:
                 self.free.append(deque())
                 last = lane
             self.free[-1].append(shard)
@@ -183,6 +183,16 @@ class ShardQueue:
         elif held:
             self.free.appendleft(deque(held))
         return held
+
+    def abandon(self, ids: Set[str]) -> None:
+        """Shards that nobody wants any more, done or not; what of them is in somebody's hands ends by itself."""
+        for id in ids:
+            self._close(id)
+        for lane in [*self.free, *self.lanes.values()]:
+            kept = [shard for shard in lane if shard.id not in ids]
+            lane.clear()
+            lane.extend(kept)
+        self.free = deque(lane for lane in self.free if lane)
 
     def tell(self) -> list[tuple[str, str]]:
         """What has become known of rows that kill since the last call."""

@@ -69,6 +69,10 @@ class ShardRunner:
         self.thread = EngineThread(engine)
         self.in_hand = InHand(self.thread)
 
+    @property
+    def width(self) -> int:
+        return self.engine.width
+
     def run(self, shard: Shard) -> ShardReport:
         """Safe to repeat: a shard whose part stands is skipped, and the first complete part wins."""
         with self.turns.drawn() as turn:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any, Protocol
 
 import ray
 import torch
@@ -15,15 +16,38 @@ from cluster.config import JobConfig
 from cluster.model_copy import with_local_model
 from cluster.reports import ShardReport, WorkerProgress, WorkerReport
 from cluster.shard import Shard
-from cluster.work.probe import check_probe
+from cluster.work.probe import Probe, check_probe
 from cluster.work.runner import DecodingEngine, ShardRunner, Task
-from cluster.work.same_files import check_seen
+from cluster.work.same_files import SeenFile, check_seen
 from cluster.writing.place import storage_at
+from cluster.writing.storage import Storage
 from dllm_core.engine import Engine
 from dllm_core.models.checkpoint import Watch
 
 EngineFactory = Callable[[JobConfig, Watch], DecodingEngine]
+RunnerFactory = Callable[[Any, Storage, str, Watch], "Runner"]  # what was told, the output, its own name, loading
 ORPHAN_CHECK = 0.2  # seconds; a raylet that dies leaves its workers running
+
+
+class Told(Protocol):
+    """What a worker needs of all that it is told; the rest is its runner's."""
+
+    @property
+    def config(self) -> JobConfig: ...
+    @property
+    def probe(self) -> Probe: ...
+    @property
+    def seen(self) -> tuple[SeenFile, ...]: ...
+
+
+class Runner(Protocol):
+    """Does shards: of one job (`runner.py`), or of several (`cells.py`)."""
+
+    @property
+    def width(self) -> int: ...
+    def run(self, shard: Shard) -> ShardReport: ...
+    def shed(self, shard: Shard, share: float, least: int) -> int | None: ...
+    def progress(self) -> WorkerProgress: ...
 
 
 def load_engine(config: JobConfig, watch: Watch | None = None) -> DecodingEngine:
@@ -33,13 +57,20 @@ def load_engine(config: JobConfig, watch: Watch | None = None) -> DecodingEngine
     return engine
 
 
+def of_one_job(make_engine: EngineFactory, task: Task, storage: Storage, worker: str, watch: Watch) -> ShardRunner:
+    """Weights in, one built-in prompt out: a broken system dies here and blames no row."""
+    engine = make_engine(with_local_model(task.config), watch)
+    engine.self_check()
+    return ShardRunner(engine, task, storage, worker)
+
+
 class GenerationWorker:
     """Becomes an actor in `pool.py`, with `max_restarts=0, max_task_retries=0`: the driver replaces the dead."""
 
-    def __init__(self, task: Task, make_engine: EngineFactory) -> None:
+    def __init__(self, task: Told, make_runner: RunnerFactory) -> None:
         """Nothing here can fail; load() can, and says why."""
-        self.task, self.make_engine = task, make_engine
-        self.runner: ShardRunner | None = None
+        self.task, self.make_runner = task, make_runner
+        self.runner: Runner | None = None
         self.loaded = 0.0  # share of the weights that is read
         threading.Thread(target=exit_with_parent, args=(os.getppid(),), name="orphan", daemon=True).start()
 
@@ -48,19 +79,17 @@ class GenerationWorker:
         """Answered once a node has taken this worker, whatever load() is at."""
 
     def load(self) -> WorkerReport:
-        """Weights in, one built-in prompt out: a broken system dies here and blames no row."""
+        """Look around, and make the runner ready."""
         started, config = time.perf_counter(), self.task.config
         torch.set_num_threads(config.engine.threads)  # Ray sets one thread for an actor with a part of a CPU
         storage = storage_at(config.output.path, config.s3)
         check_probe(storage, self.task.probe)
         check_seen(self.task.seen)
-        engine = self.make_engine(with_local_model(config), self._note_loading)
-        engine.self_check()
         name = f"{socket.gethostname()}/{str(ray.get_runtime_context().get_actor_id())[:8]}"
-        self.runner = ShardRunner(engine, self.task, storage, name)
+        runner = self.runner = self.make_runner(self.task, storage, name, self._note_loading)
         versions = {name: version(name) for name in ("torch", "ray", "pyarrow", "transformers")}
         versions["python"] = platform.python_version()
-        return WorkerReport(name, os.getpid(), engine.width, time.perf_counter() - started, versions)
+        return WorkerReport(name, os.getpid(), runner.width, time.perf_counter() - started, versions)
 
     def run(self, shard: Shard) -> ShardReport:
         """Decode one shard. Safe to repeat: the first complete part file wins, and a finished shard is skipped."""
@@ -77,7 +106,7 @@ class GenerationWorker:
     def _note_loading(self, read: int, total: int) -> None:
         self.loaded = read / total
 
-    def _loaded(self) -> ShardRunner:
+    def _loaded(self) -> Runner:
         if self.runner is None:
             raise RuntimeError("run() was called before load() had returned")
         return self.runner

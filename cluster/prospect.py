@@ -90,6 +90,15 @@ def refuse_missing_template(config: JobConfig, model: ModelDescription) -> None:
         )
 
 
+def digest_of(config: JobConfig) -> str:
+    """Of the fingerprint, wherever the output lies. Raises ConfigError; writes nothing."""
+    refuse_unknown_urls(config)
+    greet_stores([path for _, path in _places(config)], config.s3)
+    decode = located(config.decode, config.model.path, "decode")
+    files = list_input(config.input.paths, config.s3).files
+    return fingerprint.digest(fingerprint.make_fingerprint(config.model_copy(update={"decode": decode}), files))
+
+
 def examine(config: JobConfig) -> Prospect:
     """Check everything that can be checked without a worker. Raises ConfigError; writes nothing."""
     refuse_unknown_urls(config)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cluster.work.happenings import Happening, Loaded, Lost
+from cluster.work.happenings import Finished, Happening, Loaded, Lost
 
 ENDS = ("run_finished", "run_stopped")
 
@@ -58,6 +58,8 @@ class Upkeep:
             case Lost(worker):
                 if (began := self.since.pop(worker, None)) is not None:
                     self.gone += self.clock() - began
+            case Finished(_, _, report):
+                self.gone += report.device_seconds  # of a worker that several jobs share, and none of them starts
 
     def spent(self) -> Spent:
         now = self.clock()

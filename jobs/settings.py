@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
+from cluster.overlay import laid_over
 from dllm_core.closed import Config
 from dllm_core.errors import ConfigError
 from jobs.complaints import Complaints
@@ -21,13 +22,15 @@ C = TypeVar("C", bound=Config)
 
 def configured(model: type[C], file: Mapping[str, Any], flags: Sequence[str]) -> C:
     """Raises ConfigError with one line for each thing that is wrong."""
-    complaints = Complaints(model)
-    given = read_flags(model, flags, complaints)
-    merged = overlaid(without_other_kinds(file, given), given)
+    return validated(model, laid_over(file, read_flags(model, flags, Complaints(model))))
+
+
+def validated(model: type[C], given: Mapping[str, Any]) -> C:
+    """Raises ConfigError with one line for each thing that is wrong."""
     try:
-        return model.model_validate(merged)
+        return model.model_validate(given)
     except ValidationError as error:
-        raise ConfigError("\n".join(complaints.of(error, merged))) from None
+        raise ConfigError("\n".join(Complaints(model).of(error, given))) from None
 
 
 def as_settings(model: type[Config]) -> type[BaseSettings]:
@@ -66,23 +69,3 @@ def _in_words(said: str, complaints: Complaints) -> str:
     if (found := re.match(r'error parsing value for field "(\w+)"', said)) is not None:
         return f"--{found[1]}: holds other settings; write --{found[1]}.NAME VALUE"
     return said.removeprefix("error parsing CLI: ")
-
-
-def overlaid(weaker: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
-    both = dict(weaker)
-    for key, value in stronger.items():
-        under = both.get(key)
-        both[key] = overlaid(under, value) if isinstance(value, dict) and isinstance(under, dict) else value
-    return both
-
-
-def without_other_kinds(file: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:
-    """The file without settings of a `kind` for which the flags have picked another."""
-    kept: dict[str, Any] = {}
-    for key, value in file.items():
-        over = stronger.get(key)
-        if isinstance(value, dict) and isinstance(over, dict):
-            changed = "kind" in over and over["kind"] != value.get("kind")
-            value = {} if changed else without_other_kinds(value, over)
-        kept[key] = value
-    return kept

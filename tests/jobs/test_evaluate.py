@@ -6,8 +6,9 @@ import pytest
 
 from cluster.job import Job
 from cluster.prospect import examine
+from cluster.scoring.judging import readable
 from jobs.cli import OK, WRONG, guarded
-from jobs.evaluate import Score, exact_match, main, readable
+from jobs.evaluate import Score, exact_match, main
 from tests.fakes_cluster import Lines, echo_engine, job_config, write_prompts
 from tests.fakes_data import bad_utf8
 from tests.fakes_finished import finish

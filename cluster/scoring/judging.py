@@ -1,0 +1,55 @@
+"""Which rows of a finished job are right, and what two jobs over the same rows have in common."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cluster.errors import PlanError
+from cluster.reading.text import plain_values
+from cluster.result import Result
+from cluster.s3.config import S3Config
+from cluster.scoring.metrics import Metric
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A result's rows in order."""
+
+    ids: list[str]
+    right: list[bool]
+    groups: list[object] | None
+
+
+def judged(generated: Sequence[str | None], gold: Sequence[object], metric: Metric) -> list[bool]:
+    pairs = zip(generated, gold, strict=True)
+    return [text is not None and answer is not None and metric(text, answer) for text, answer in pairs]
+
+
+def readable(column: pa.ChunkedArray) -> list[object]:
+    """Values as Python has them; None for text that had to be mended and for what Python cannot show."""
+    return [None if bad else value for value, bad in plain_values(column)]
+
+
+def judge(folder: str, s3: S3Config, answer_column: str, by: str | None, metric: Metric) -> Judged:
+    columns = [answer_column, *([by] if by else [])]
+    result = Result(folder, s3)
+    id, text = (result.config.output.column_prefix + name for name in ("request_id", "generated_text"))
+    table = result.read(list(dict.fromkeys([*columns, id, text])))
+    groups = [value for value, _ in plain_values(table[by])] if by else None
+    right = judged(table[text].to_pylist(), readable(table[answer_column]), metric)
+    return Judged(table[id].to_pylist(), right, groups)
+
+
+def matched(here: Judged, there: Judged, other: str) -> tuple[list[bool], list[bool]]:
+    """Right here and right there, of the rows that both have. PlanError where ids do not tell rows apart."""
+    for each in (here, there):
+        if len(set(each.ids)) < len(each.ids):
+            raise PlanError(
+                "--against matches rows by request_id, and some ids come more than once; see input.id_column"
+            )
+    known = dict(zip(there.ids, there.right, strict=True))
+    both = [(right, known[id]) for id, right in zip(here.ids, here.right, strict=True) if id in known]
+    if not both:
+        raise PlanError(f"--against {other} has no row with a request_id of this output; were other files read?")
+    return [a for a, _ in both], [b for _, b in both]

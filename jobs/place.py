@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from cluster.config import JobConfig
+from cluster.config import JobConfig, OutputConfig
 from cluster.result import CONFIG
 from cluster.train_config import TrainJobConfig
 from dllm_core.errors import ConfigError
@@ -20,16 +20,21 @@ def submitted(environment: Mapping[str, str]) -> bool:
 
 def placed(config: C, in_submitted_job: bool) -> C:
     """With absolute paths, which workers understand too. Inputs and model of a submitted job are read from its copy."""
-    base = Path(config.output.root).expanduser() if in_submitted_job else Path.cwd()
     return config.model_copy(
         update={
             "input": config.input.model_copy(update={"paths": [_absolute(path) for path in config.input.paths]}),
-            "output": config.output.model_copy(update={"path": _absolute(config.output.path, base)}),
+            "output": placed_output(config.output, in_submitted_job),
             "model": config.model.model_copy(
                 update={"path": _absolute(config.model.path), "cache_dir": _unless_home(config.model.cache_dir)}
             ),
         }
     )
+
+
+def placed_output(output: OutputConfig, in_submitted_job: bool) -> OutputConfig:
+    """Alone, for what has one output and many inputs."""
+    base = Path(output.root).expanduser() if in_submitted_job else Path.cwd()
+    return output.model_copy(update={"path": _absolute(output.path, base)})
 
 
 def refuse_in_output(path: str) -> None:

@@ -9,7 +9,7 @@ from dllm_core.closed import Config
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
 
 OWN_SETTING = {"CPU": "cpus", "GPU": "gpus"}
-Parameter = Literal["max_new_tokens", "temperature", "top_p", "seed"]
+Parameter = Literal["max_new_tokens", "temperature", "top_p", "seed", "stop"]
 
 
 class InputConfig(Config):

@@ -18,6 +18,7 @@ class Request:
     seed: int = 0  # already mixed with the sample number
     guidance: float = 0.0  # classifier-free guidance scale; above 0 it takes a second slot
     reference: list[int] | None = None  # a known answer, up to its end, that an engine which records compares with
+    stop: tuple[str, ...] | None = None  # strings that end this answer; None: those of the engine
 
     @property
     def length(self) -> int:

@@ -83,7 +83,7 @@ def completion(
         where = f"forward {own.age}; its weights or their format ({desk.counts.dtype}) do not fit"
         return Completion(request.id, [], "", "error", f"the model's output was NaN at {where}", **measured)
     answer = token[first : own.end]
-    text, kept, why = desk.stopping.ending(b, answer, stopped)
+    text, kept, why = desk.stopping.ending(request, answer, stopped.get(b))
     span = slice(first, first + kept)
     rules = [desk.counts.rules[index] for index in by[span]]
     return Completion(

@@ -1,8 +1,10 @@
 """Settings of one row: the job's, unless a column of the row gives another; and the row's own seeds."""
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,7 @@ class RowSettings:
     max_new_tokens: int
     temperature: float
     top_p: float
+    stop: tuple[str, ...] | None  # None: the job's
 
 
 class RowValues:
@@ -31,7 +34,21 @@ class RowValues:
             int(self._value("max_new_tokens", whole, lambda v: v >= 1, "a whole number of at least 1")),
             float(self._value("temperature", number, lambda v: 0 <= v < math.inf, "a number of at least 0")),
             float(self._value("top_p", number, lambda v: 0 < v <= 1, "a number above 0 and at most 1")),
+            self._stop(),
         )
+
+    def _stop(self) -> tuple[str, ...] | None:
+        """A list of strings, JSON text of such a list, or one string. An empty list: nothing but EOS ends this row."""
+        column = self.overrides.get("stop")
+        given = None if column is None else self.row[column]
+        if given is None:
+            return None
+        listed = strings_of(given)
+        if listed is None:
+            raise RequestError(
+                f"stop of this row (column {column!r}) is {given!r}, not a string or a list of strings that are not empty"
+            )
+        return listed
 
     def seed(self) -> int:
         return int(self._value("seed", whole, lambda v: True, "a whole number"))
@@ -65,6 +82,17 @@ def number(value: Any) -> float | None:
         return None if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def strings_of(value: Any) -> tuple[str, ...] | None:
+    """None where it is neither a string nor a list of strings, or one of them is empty."""
+    if isinstance(value, str) and value.lstrip().startswith("["):  # CSV and text columns have no lists
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not all(isinstance(each, str) and each for each in listed):
+        return None
+    return tuple(listed)
 
 
 def whole(value: Any) -> int | None:

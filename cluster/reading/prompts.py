@@ -124,6 +124,7 @@ class PromptBuilder:
                 seed,
                 self.decode.guidance,
                 known,
+                settings.stop,
             )
             for sample, seed in enumerate(seeds)
         )

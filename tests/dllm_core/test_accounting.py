@@ -98,6 +98,29 @@ def test_the_first_of_several_stop_strings_in_the_text_wins():
     assert {d.text for d in done} == {"20 "}
 
 
+def test_a_request_with_stop_strings_of_its_own_has_those_and_no_others():
+    settings = DecodeConfig(cache={"kind": "none"}, commit=ONE_A_STEP, block_length=8, stop=["25"])
+    own = {"job": None, "own": ("22",), "two": ("24", "21"), "none": ()}
+    requests = [Request(id, PROMPT, 23, stop=stop) for id, stop in own.items()]
+    told = {
+        d.id: (d.text, len(d.tokens), d.finish_reason)
+        for d in engine_of(ScriptedModel(ANSWER), settings).generate(requests)
+    }
+    whole = ("20 21 22 23 24 25 26", 7, "eos")
+    assert told == {
+        "job": ("20 21 22 23 24 ", 6, "stop"),
+        "own": ("20 21 ", 3, "stop"),
+        "two": ("20 ", 2, "stop"),
+        "none": whole,
+    }
+
+
+def test_stop_strings_of_requests_are_heeded_where_the_engine_has_none():
+    engine = engine_of(ScriptedModel(ANSWER), DecodeConfig(cache={"kind": "none"}, commit=ONE_A_STEP, block_length=8))
+    done = engine.generate([Request("a", PROMPT, 23), Request("b", PROMPT, 23, stop=("23",))])
+    assert [(d.finish_reason, d.forwards) for d in done] == [("eos", 8), ("stop", 4)]
+
+
 def test_a_stop_string_after_the_eos_stops_nothing():
     model = ScriptedModel(ANSWER | {19: 33})
     _, done = scripted(model=model, stop=["33"], stop_at_eos=False)

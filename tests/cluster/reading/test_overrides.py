@@ -34,6 +34,11 @@ def value(parameter, given):
         ("seed", -7, -7),
         ("seed", 2**64 - 1, 2**64 - 1),
         ("seed", None, 3),
+        ("stop", ["a", "b"], ("a", "b")),
+        ("stop", '["a", "\\n"]', ("a", "\n")),
+        ("stop", "[END]", ("[END]",)),
+        ("stop", [], ()),
+        ("stop", None, None),
     ],
 )
 def test_a_row_takes_its_own_value_or_the_jobs(parameter, given, taken):
@@ -56,6 +61,10 @@ def test_a_row_takes_its_own_value_or_the_jobs(parameter, given, taken):
         ("top_p", 0),
         ("top_p", 1.5),
         ("top_p", float("nan")),
+        ("stop", ""),
+        ("stop", ["a", ""]),
+        ("stop", "[1]"),
+        ("stop", 7),
         ("seed", 1.5),
         ("seed", "x"),
         ("seed", [1]),

@@ -177,6 +177,21 @@ class RecordConfig(Config):
     )
 
 
+class ScoreConfig(Config):
+    """Nothing is decoded: what is asked of each row is the likelihood of a text after its prompt."""
+
+    continuation_column: str = Field(description="column with the text whose likelihood is asked")
+    samples: int = Field(
+        default=128,
+        ge=1,
+        le=100_000,
+        description="masks drawn per text (LLaDA's evaluation: 128); never more than it has",
+    )
+    greedy: bool = Field(
+        default=True, description="also whether the model, one sure token per forward, would say this text itself"
+    )
+
+
 class JobConfig(Config):
     input: InputConfig
     output: OutputConfig
@@ -186,6 +201,7 @@ class JobConfig(Config):
     cluster: ClusterConfig = Field(default_factory=ClusterConfig)
     s3: S3Config = Field(default_factory=S3Config)
     record: RecordConfig | None = Field(default=None, description="traces to train controllers on; off without it")
+    score: ScoreConfig | None = Field(default=None, description="likelihoods in place of answers; off without it")
 
     @model_validator(mode="after")
     def what_is_recorded_is_one_answer_in_blocks(self) -> Self:
@@ -193,4 +209,16 @@ class JobConfig(Config):
             raise ValueError(f"record counts places in a block, which frontier {self.decode.frontier.kind!r} has not")
         if self.record is not None and self.decode.n > 1:
             raise ValueError(f"record compares one answer with the known one, and decode.n is {self.decode.n}")
+        return self
+
+    @model_validator(mode="after")
+    def what_is_scored_is_not_decoded(self) -> Self:
+        decoding = {
+            "record": self.record is not None,
+            "decode.n": self.decode.n > 1,
+            "decode.guidance": self.decode.guidance > 0,
+            "output.token_details": self.output.token_details,
+        }
+        if self.score is not None and (given := [name for name, there in decoding.items() if there]):
+            raise ValueError(f"score decodes nothing, and {', '.join(given)} is about decoding; leave it out")
         return self

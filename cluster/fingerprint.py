@@ -39,6 +39,7 @@ def make_fingerprint(config: JobConfig, files: Sequence[InputFile]) -> Fingerpri
         "engine": {"width": config.engine.width},  # what is longer is an error row
         "output": _shape(config.output),
         **({"record": config.record.model_dump(mode="json")} if config.record is not None else {}),
+        **({"score": config.score.model_dump(mode="json")} if config.score is not None else {}),
     }
 
 

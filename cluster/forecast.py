@@ -45,9 +45,9 @@ class Forecast:
 
 def forecast(prospect: Prospect) -> Forecast:
     config, model, held = prospect.config, prospect.model, prospect.held
-    builder = PromptBuilder(
-        config.input, config.decode, TextCodec.load(with_described_model(config).model.path), held.width
-    )
+    codec = TextCodec.load(with_described_model(config).model.path)
+    scored = config.score.continuation_column if config.score is not None else None
+    builder = PromptBuilder(config.input, config.decode, codec, held.width, scored=scored)
     reader, lengths, sampled = RowReader(prospect.plan.schema), [], 0
     refused, too_long = Counter[str](), list[int]()
     for shard in evenly(prospect.plan.shards, SAMPLE):

@@ -229,7 +229,8 @@ class Job:
             compaction.clear_leftovers(self.storage, set())
 
     def _write_empty(self) -> None:
-        schema = output_schema(self.plan.schema, self.config.output, self.config.record is not None)
+        config = self.config
+        schema = output_schema(self.plan.schema, config.output, config.record is not None, config.score is not None)
         write_empty_part(self.storage, schema, self.prospect.digest, self.config.output)
 
     def end(self, device_seconds: float | None = None, peak_bytes: int = 0) -> Summary:

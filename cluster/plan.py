@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
-from cluster.config import InputConfig, OutputConfig, RecordConfig
+from cluster.config import InputConfig, OutputConfig, RecordConfig, ScoreConfig
 from cluster.errors import PlanError
 from cluster.reading.files import InputFile, Listing
 from cluster.reading.layout import check_some_json, read_layouts
 from cluster.reading.nulls import check_not_all_null
 from cluster.reading.prompt_source import template_columns
-from cluster.schema import check_columns, check_reference, common_schema, locate, output_schema
+from cluster.schema import check_columns, check_continuation, check_reference, common_schema, locate, output_schema
 from cluster.shard import Shard, plan_shards
 from cluster.writing.parts import name_of
 from cluster.writing.storage import Storage, writing_to
@@ -50,7 +50,12 @@ class Plan:
 
 
 def make_plan(
-    listing: Listing, input: InputConfig, output: OutputConfig, shard_rows: int, record: RecordConfig | None = None
+    listing: Listing,
+    input: InputConfig,
+    output: OutputConfig,
+    shard_rows: int,
+    record: RecordConfig | None = None,
+    score: ScoreConfig | None = None,
 ) -> Plan:
     """Read footers, scan lines, check every column the job needs, and cut. Raises PlanError; writes nothing."""
     layouts = read_layouts(listing.files, shard_rows, input.csv_types)
@@ -64,7 +69,9 @@ def make_plan(
                 check_not_all_null(found[0], schema, layouts, f"input.{setting}")
     if record is not None and len(schema) > 0:
         check_reference(record.reference_column, schema)
-    output_schema(schema, output, record is not None)
+    if score is not None and len(schema) > 0:
+        check_continuation(score.continuation_column, schema)
+    output_schema(schema, output, record is not None, score is not None)
     return Plan(plan_shards(layouts, shard_rows, input.limit), schema)
 
 

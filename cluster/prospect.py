@@ -120,5 +120,5 @@ def examine(config: JobConfig) -> Prospect:
     begun = fingerprint.check(storage, print_of)
     plan = load_plan(storage, listing.files) if begun else None
     if plan is None:
-        plan = make_plan(listing, config.input, config.output, config.cluster.shard_rows, config.record)
+        plan = make_plan(listing, config.input, config.output, config.cluster.shard_rows, config.record, config.score)
     return Prospect(config, storage, listing, model, held, print_of, plan, begun)

@@ -48,6 +48,14 @@ TRACE_FIELDS = pa.schema(  # of a job that records, one list per column and row;
 )
 
 
+SCORE_FIELDS = pa.schema(  # of a job that scores, see dllm_core/likelihood.py
+    [
+        ("log_likelihood", pa.float64()),  # nats
+        ("log_likelihood_error", pa.float64()),  # standard error; 0 where nothing was drawn, null for a single draw
+        ("is_greedy", pa.bool_()),
+    ]
+)
+
 TOKEN_FIELDS = pa.schema(  # of output.token_details, an entry per answer token
     [
         ("token_confidence", pa.list_(pa.float32())),  # when it was committed
@@ -57,8 +65,9 @@ TOKEN_FIELDS = pa.schema(  # of output.token_details, an entry per answer token
 )
 
 
-def output_fields(record: bool, token_details: bool = False) -> list[pa.Field]:
-    return [*OUTPUT_FIELDS, *(TOKEN_FIELDS if token_details else []), *(TRACE_FIELDS if record else [])]
+def output_fields(record: bool, token_details: bool = False, score: bool = False) -> list[pa.Field]:
+    more = ((TOKEN_FIELDS, token_details), (TRACE_FIELDS, record), (SCORE_FIELDS, score))
+    return [*OUTPUT_FIELDS, *(field for fields, wanted in more if wanted for field in fields)]
 
 
 def common_schema(layouts: Sequence[FileLayout]) -> pa.Schema:
@@ -153,15 +162,29 @@ def check_reference(column: str, schema: pa.Schema) -> None:
         raise PlanError(f"record.reference_column {column!r} is of type {type}, not lists of token numbers")
 
 
+def check_continuation(column: str, schema: pa.Schema) -> None:
+    """The column of texts to score is there and holds text."""
+    if column not in schema.names:
+        raise PlanError(
+            f"score.continuation_column names column {column!r}, which the input does not have; "
+            f"{_nearest(column, schema.names)}"
+        )
+    type = schema.field(column).type
+    if not is_text(type):
+        raise PlanError(f"score.continuation_column {column!r} is of type {type}, not text")
+
+
 def _nearest(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     columns = ", ".join(map(repr, names[:20])) + (" ..." if len(names) > 20 else "")
     return (f"nearest: {', '.join(map(repr, near))}; " if near else "") + f"columns: {columns or 'none'}"
 
 
-def output_schema(input_schema: pa.Schema, output: OutputConfig, record: bool = False) -> pa.Schema:
+def output_schema(
+    input_schema: pa.Schema, output: OutputConfig, record: bool = False, score: bool = False
+) -> pa.Schema:
     """Input columns unchanged, then ours. PlanError on a clash of names, or on a type the output format cannot hold."""
-    added = output_fields(record, output.token_details)
+    added = output_fields(record, output.token_details, score)
     ours = [pa.field(output.column_prefix + field.name, field.type) for field in added]
     if clash := [field.name for field in ours if field.name in set(input_schema.names)]:
         raise PlanError(

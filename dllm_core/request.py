@@ -5,7 +5,7 @@ from typing import Literal
 
 from dllm_core.trace import Trace
 
-FinishReason = Literal["eos", "stop", "length", "error"]
+FinishReason = Literal["eos", "stop", "length", "scored", "error"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +17,24 @@ class Request:
     top_p: float = 1.0
     seed: int = 0  # already mixed with the sample number
     guidance: float = 0.0  # classifier-free guidance scale; above 0 it takes a second slot
-    reference: list[int] | None = None  # a known answer, up to its end, that an engine which records compares with
+    reference: list[int] | None = None  # a known answer, up to its end: to compare with, or to score
     stop: tuple[str, ...] | None = None  # strings that end this answer; None: those of the engine
 
     @property
     def length(self) -> int:
         """Positions on the canvas."""
         return len(self.prompt) + self.max_new_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihood:
+    """Of a text after its prompt; see likelihood.py."""
+
+    log_likelihood: float  # nats
+    error: float | None  # standard error, nats; None: one draw says nothing of it
+    is_greedy: bool | None  # None: not asked
+    passes: int
+    rows: int  # positions computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,7 @@ class Completion:
     commits: dict[str, int] = field(default_factory=dict)  # rule -> positions it fixed, EOS and what follows included
     decision_share: float = 0.0  # of the time of its steps, spent in policies
     trace: Trace | None = None  # of an engine that records, for a request with a reference
+    likelihood: Likelihood | None = None  # of an engine that scores; `tokens` and `text` are then what was scored
     fixed_at: list[int] = field(default_factory=list)  # forward, from 1, at which each answer token was committed
     fixed_by: list[str] = field(default_factory=list)  # the rule that committed each, as in `commits`
 

@@ -61,9 +61,13 @@ class TextCodec:
 
     def encode_raw(self, text: str) -> list[int]:
         """The text as it stands, after one BOS if the tokenizer has such a token."""
-        check_unicode(text)
-        ids = self._plain.encode(text, add_special_tokens=False).ids
+        ids = self.encode_plain(text)
         return ids if self.bos_id is None else [self.bos_id, *ids]
+
+    def encode_plain(self, text: str) -> list[int]:
+        """The text as it stands and nothing before it."""
+        check_unicode(text)
+        return list(self._plain.encode(text, add_special_tokens=False).ids)
 
     def encode_chat(self, messages: list[dict[str, Any]]) -> list[int]:
         """The chat through the template, up to where the assistant's answer begins."""

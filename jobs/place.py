@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from cluster.config import JobConfig, OutputConfig
+from cluster.harness.config import HarnessConfig
 from cluster.result import CONFIG
 from cluster.train_config import TrainJobConfig
+from dllm_core.config import ModelConfig
 from dllm_core.errors import ConfigError
 
 C = TypeVar("C", JobConfig, TrainJobConfig)
@@ -20,15 +22,21 @@ def submitted(environment: Mapping[str, str]) -> bool:
 
 def placed(config: C, in_submitted_job: bool) -> C:
     """With absolute paths, which workers understand too. Inputs and model of a submitted job are read from its copy."""
-    return config.model_copy(
-        update={
-            "input": config.input.model_copy(update={"paths": [_absolute(path) for path in config.input.paths]}),
-            "output": placed_output(config.output, in_submitted_job),
-            "model": config.model.model_copy(
-                update={"path": _absolute(config.model.path), "cache_dir": _unless_home(config.model.cache_dir)}
-            ),
-        }
-    )
+    input = config.input.model_copy(update={"paths": [_absolute(path) for path in config.input.paths]})
+    output, model = placed_output(config.output, in_submitted_job), _model(config.model)
+    return config.model_copy(update={"input": input, "output": output, "model": model})
+
+
+def placed_harness(config: HarnessConfig, in_submitted_job: bool) -> HarnessConfig:
+    """The same, where the input is what tasks ask. Tasks of one's own are read from the copy, too."""
+    asked = config.harness
+    included = asked.model_copy(update={"include_path": _absolute(asked.include_path)} if asked.include_path else {})
+    output, model = placed_output(config.output, in_submitted_job), _model(config.model)
+    return config.model_copy(update={"harness": included, "output": output, "model": model})
+
+
+def _model(model: ModelConfig) -> ModelConfig:
+    return model.model_copy(update={"path": _absolute(model.path), "cache_dir": _unless_home(model.cache_dir)})
 
 
 def placed_output(output: OutputConfig, in_submitted_job: bool) -> OutputConfig:

@@ -46,7 +46,7 @@ class RowValues:
         listed = strings_of(given)
         if listed is None:
             raise RequestError(
-                f"stop of this row (column {column!r}) is {given!r}, not a string or a list of strings that are not empty"
+                f"stop of this row (column {column!r}) is {given!r}, not a string or a list of such, none of them empty"
             )
         return listed
 

@@ -27,6 +27,7 @@ class Codec(Protocol):
     @property
     def has_template(self) -> bool: ...
     def encode_raw(self, text: str) -> list[int]: ...
+    def encode_plain(self, text: str) -> list[int]: ...
     def encode_chat(self, messages: list[dict[str, Any]]) -> list[int]: ...
 
 
@@ -66,14 +67,16 @@ class PromptBuilder:
         width: int,
         reference: str | None = None,
         place: Place = in_its_file,
+        scored: str | None = None,
     ) -> None:
         """width: positions of the longest request; reference: column of known answers, as token ids; place: what tells
-        a row from others. PlanError where input.mode is chat and the tokenizer has no template.
+        a row from others; scored: column of text whose likelihood after the prompt is asked. PlanError where input.mode
+        is chat and the tokenizer has no template.
         """
         if input.mode == "chat" and not codec.has_template:
             raise PlanError("input.mode is chat, but the model's tokenizer has no chat template; set input.mode: raw")
         self.input, self.decode, self.codec, self.width = input, decode, codec, width
-        self.source, self.reference, self.place = prompt_source(input), reference, place
+        self.source, self.reference, self.place, self.scored = prompt_source(input), reference, place, scored
 
     def build(self, shard: Shard, block: RowBlock) -> Iterator[RowPrompt]:
         """One RowPrompt per row, in order, tokenized as they are asked for. No row raises."""
@@ -85,7 +88,14 @@ class PromptBuilder:
     def _columns(self, block: RowBlock) -> dict[str, list[Cell]]:
         """Cells of the columns that make a prompt, by the names that the config has for them."""
         input = self.input
-        named = [input.prompt_column, input.messages_column, input.id_column, *input.overrides.values(), self.reference]
+        named = [
+            input.prompt_column,
+            input.messages_column,
+            input.id_column,
+            *input.overrides.values(),
+            self.reference,
+            self.scored,
+        ]
         names = dict.fromkeys(
             [name for name in named if name is not None] + list(template_columns(input, block.table.schema))
         )
@@ -108,17 +118,21 @@ class PromptBuilder:
                 raise RequestError(shard.verdict)
             settings = own.settings()
             self._refuse_bad_text(cells)
-            tokens, known = self._tokens(values), self._known(values)
+            if self.scored is None:
+                tokens, known, new = self._tokens(values), self._known(values), settings.max_new_tokens
+            else:
+                tokens, known = self._pair(values, self.scored)
+                new = len(known)
             length = len(tokens)
-            if length + settings.max_new_tokens > self.width:
-                raise PromptTooLong(length, settings.max_new_tokens, self.width)
+            if length + new > self.width:
+                raise PromptTooLong(length, new, self.width)
         except RequestError as refused:
             return RowPrompt(row, request_id, (), mend(str(refused)), length, seeds)
         requests = tuple(
             Request(
                 f"{shard.id}:{row}:{sample}",
                 tokens,
-                settings.max_new_tokens,
+                new,
                 settings.temperature,
                 settings.top_p,
                 seed,
@@ -155,6 +169,29 @@ class PromptBuilder:
         if not tokens:
             raise RequestError("prompt has no tokens")
         return tokens
+
+    def _pair(self, values: Mapping[str, Any], column: str) -> tuple[list[int], list[int]]:
+        """Prompt and text to score. Without a template they are one text: blanks at the prompt's end go to what is
+        scored, and its tokens are those of the whole behind as many as the prompt alone has, as lm-eval cuts them.
+        """
+        text = values[column]
+        if not isinstance(text, str) or not text:
+            raise RequestError(f"column {column!r} has no text to score in this row")
+        if has_lone_surrogates(text):
+            if self.input.bad_text == "error":
+                raise _bad_text(f"column {column!r}")
+            text = mend(text)
+        if self.input.mode == "chat":
+            known, tokens = self.codec.encode_plain(text), self._tokens(values)
+        else:
+            own = self.input.prompt_column
+            given = "" if own is not None and values[own] == "" else mend(str(self.source.prompt(values)))
+            prompt = given.rstrip()
+            tokens = self.codec.encode_raw(prompt)
+            known = self.codec.encode_raw(prompt + given[len(prompt) :] + text)[len(tokens) :]
+        if not known:
+            raise RequestError(f"column {column!r} adds no token to the prompt")
+        return tokens, known
 
     def _known(self, values: Mapping[str, Any]) -> list[int] | None:
         """The row's known answer; None where the job has none."""

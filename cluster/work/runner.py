@@ -63,8 +63,9 @@ class ShardRunner:
         config = task.config
         self.task, self.storage, self.worker, self.engine = task, storage, worker, engine
         known = config.record.reference_column if config.record is not None else None
-        self.prompts = PromptBuilder(config.input, config.decode, engine.codec, engine.width, known)
-        self.schema = output_schema(task.schema, config.output, config.record is not None)
+        scored = config.score.continuation_column if config.score is not None else None
+        self.prompts = PromptBuilder(config.input, config.decode, engine.codec, engine.width, known, scored=scored)
+        self.schema = output_schema(task.schema, config.output, config.record is not None, config.score is not None)
         self.reader, self.turns = RowReader(task.schema), Turns()
         self.thread = EngineThread(engine)
         self.in_hand = InHand(self.thread)

@@ -23,6 +23,7 @@ from cluster.writing.place import storage_at
 from cluster.writing.storage import Storage
 from dllm_core.engine import Engine
 from dllm_core.models.checkpoint import Watch
+from dllm_core.scorer import Scorer
 
 EngineFactory = Callable[[JobConfig, Watch], DecodingEngine]
 RunnerFactory = Callable[[Any, Storage, str, Watch], "Runner"]  # what was told, the output, its own name, loading
@@ -51,6 +52,8 @@ class Runner(Protocol):
 
 
 def load_engine(config: JobConfig, watch: Watch | None = None) -> DecodingEngine:
+    if (score := config.score) is not None:
+        return Scorer.from_config(config.model, score.samples, score.greedy, config.engine, watch)
     engine = Engine.from_config(config.model, config.decode, config.engine, watch)
     if config.record is not None:
         engine.record(config.record.oracle)

@@ -79,6 +79,7 @@ def _row(prompt: RowPrompt, completions: Mapping[str, Completion], sample: int, 
         **named,
         **_measured(answer),
         **_recorded(answer),
+        **_scored(answer),
         **(_answered(answer) if answer.error is None else {"error": mend(answer.error)}),
     }
 
@@ -116,6 +117,17 @@ def _recorded(answer: Completion) -> dict[str, Any]:
     """Null where nothing was recorded: the job records nothing, or the request failed before it was decoded."""
     trace = answer.trace
     return {} if trace is None else {f"trace_{f.name}": getattr(trace, f.name).numpy() for f in fields(trace)}
+
+
+def _scored(answer: Completion) -> dict[str, Any]:
+    found = answer.likelihood
+    if found is None:
+        return {}
+    return {
+        "log_likelihood": found.log_likelihood,
+        "log_likelihood_error": found.error,
+        "is_greedy": found.is_greedy,
+    }
 
 
 def repeated(table: pa.Table, times: int) -> pa.Table:

@@ -1,0 +1,64 @@
+"""Configuration of a run of lm-evaluation-harness: which tasks in what manner, and the job that answers them."""
+
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from cluster.config import ClusterConfig, InputConfig, JobConfig, OutputConfig, ScoreConfig
+from cluster.s3.config import S3Config
+from dllm_core.closed import Config
+from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
+
+
+class TasksConfig(Config):
+    """The settings of `lm_eval`, by its names."""
+
+    tasks: list[str] = Field(min_length=1, description="names of tasks, groups or tags, or paths of YAML files")
+    include_path: str | None = Field(default=None, description="folder with tasks of your own")
+    num_fewshot: int | None = Field(default=None, ge=0, description="examples before each question; none: the task's")
+    limit: int | None = Field(default=None, ge=1, description="only the first documents of each task, for a trial")
+    apply_chat_template: bool = Field(default=False, description="prompts are chats through the tokenizer's template")
+    system_instruction: str | None = Field(default=None, description="put before every prompt")
+    fewshot_as_multiturn: bool = Field(default=True, description="with a chat template: each example is two messages")
+    gen_kwargs: str = Field(default="", description="over the tasks' own generation_kwargs, as NAME=VALUE,NAME=VALUE")
+    mc_samples: int = Field(
+        default=128, ge=1, le=100_000, description="masks drawn per likelihood (LLaDA's evaluation: 128)"
+    )
+    bootstrap_iters: int = Field(default=100_000, ge=0, description="draws for standard errors of some metrics")
+    confirm_run_unsafe_code: bool = Field(default=False, description="run tasks that execute generated programs")
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def one_task_may_stand_alone(cls, value: object) -> object:
+        return value.split(",") if isinstance(value, str) else value
+
+
+class HarnessConfig(Config):
+    harness: TasksConfig
+    output: OutputConfig
+    model: ModelConfig
+    decode: DecodeConfig = Field(default_factory=DecodeConfig)
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    cluster: ClusterConfig = Field(default_factory=ClusterConfig)
+    s3: S3Config = Field(default_factory=S3Config)
+
+    @model_validator(mode="after")
+    def repeats_are_the_tasks_own(self) -> Self:
+        if self.decode.n > 1:
+            raise ValueError(f"decode.n is {self.decode.n}: a task that wants several answers says so itself (repeats)")
+        if self.output.column_prefix:
+            raise ValueError("output.column_prefix has no use here: the tables are made for the job")
+        return self
+
+    def job(self, input: InputConfig, folder: str, score: ScoreConfig | None = None) -> JobConfig:
+        """The job that answers one table. folder: its output."""
+        return JobConfig(
+            input=input,
+            output=self.output.model_copy(update={"path": folder}),
+            model=self.model,
+            decode=self.decode,
+            engine=self.engine,
+            cluster=self.cluster,
+            s3=self.s3,
+            score=score,
+        )

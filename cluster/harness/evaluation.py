@@ -1,0 +1,79 @@
+"""A run of lm-evaluation-harness over `DriftlineLM`: tasks in, its table and results out.
+
+lm-eval is an extra (`pip install 'driftline[lm-eval]'`) and is imported when a run begins.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from cluster.config import JobConfig
+from cluster.harness.config import HarnessConfig
+from cluster.harness.tables import Tables
+from cluster.writing.place import storage_at
+from dllm_core.errors import ConfigError
+
+RESULTS, SAMPLES = "results.json", "samples_{}.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    table: str  # as lm_eval prints it
+    results: dict[str, Any]  # by task
+    failed: int  # rows with an error
+
+
+def needed(name: str) -> ModuleType:
+    """A module of ours or of lm-eval. ConfigError where lm-eval is missing, or something that it needs."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"lm-evaluation-harness cannot be imported (there is no module {error.name}); "
+            "pip install 'driftline[lm-eval]'"
+        ) from error
+
+
+def evaluate(config: HarnessConfig, run: Callable[[JobConfig], None], say: Callable[[str], None]) -> Evaluation:
+    """run: does a job to its end. ConfigError for tasks that are not there."""
+    asked = config.harness
+    lm = needed("cluster.harness.lm").DriftlineLM(Tables(config, run), say)
+    manager = needed("lm_eval.tasks").TaskManager(include_path=asked.include_path)
+    if unknown := [name for name in asked.tasks if not name.endswith(".yaml") and not manager.match_tasks([name])]:
+        raise ConfigError(
+            f"harness.tasks: lm-evaluation-harness has no task {', '.join(unknown)}"
+            + ("" if asked.include_path else "; harness.include_path names a folder with tasks of your own")
+        )
+    found = needed("lm_eval.evaluator").simple_evaluate(
+        model=lm,
+        tasks=asked.tasks,
+        task_manager=manager,
+        num_fewshot=asked.num_fewshot,
+        limit=asked.limit,
+        apply_chat_template=asked.apply_chat_template,
+        system_instruction=asked.system_instruction,
+        fewshot_as_multiturn=asked.fewshot_as_multiturn,
+        gen_kwargs=asked.gen_kwargs or None,
+        bootstrap_iters=asked.bootstrap_iters,
+        confirm_run_unsafe_code=asked.confirm_run_unsafe_code,
+    )
+    utils = needed("lm_eval.utils")
+    save(config, found, utils.handle_non_serializable)
+    table = utils.make_table(found)
+    if found.get("groups"):
+        table += "\n" + utils.make_table(found, "groups")
+    return Evaluation(table, found["results"], lm.failed)
+
+
+def save(config: HarnessConfig, found: dict[str, Any], plain: Callable[[object], Any]) -> None:
+    """results.json, and a line per document in samples_<task>.jsonl, beside the jobs. plain: where JSON cannot."""
+    storage = storage_at(config.output.path, config.s3)
+    samples = found.pop("samples", {})
+    for task, lines in samples.items():
+        told = "".join(json.dumps(line, default=plain, ensure_ascii=False) + "\n" for line in lines)
+        storage.replace(SAMPLES.format(task), told.encode(errors="surrogatepass"))
+    found["config"]["driftline"] = config.model_dump(mode="json")
+    storage.replace(RESULTS, json.dumps(found, default=plain, indent=2).encode())

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from dllm_core.controller.network import Controller
-from dllm_core.kalman import Noise
 from kernels import attention_drift as drift
 from kernels import attention_probs as probs
 from kernels import (
@@ -24,6 +23,7 @@ from kernels import (
     scatter_kv,
     token_signals,
 )
+from kernels.kalman import Noise
 
 Outputs = tuple[Tensor | None, ...]
 
@@ -169,6 +169,13 @@ def attention_cases(
             k.nbytes + 4 * slots * heads * length,
             exact=lambda: (probs.attention_probs_torch(*wide(q[:slots], k), first, reach, length, few),),
         )
+        phases = torch.randn(2, length, d // 2, device=device)
+        yield Case(
+            f"attention_probs, keys turned back, {sized.replace(f'{slots} x {rows}', str(slots))}",
+            lambda: (probs.attention_probs_triton(q[:slots], k, first, reach, length, few, phases),),
+            lambda: (probs.attention_probs_torch(q[:slots], k, first, reach, length, few, phases),),
+            k.nbytes + 4 * slots * heads * length,
+        )
         before = torch.randn(len(q), heads, length, device=device).log_softmax(-1)
         at, past, origin = torch.arange(len(q), device=device), before.clone(), before.clone()
         yield Case(
@@ -180,7 +187,7 @@ def attention_cases(
             tolerance=1e-3,
             exact=lambda: (drift.attention_drift_torch(*wide(q, k), runs, origin.clone(), at, keys),),
         )
-        phases, held, kept = torch.randn(2, length, d // 2, device=device), before.clone(), before.clone()
+        held, kept = before.clone(), before.clone()
         yield Case(
             f"attention_drift, keys turned back, {sized}",
             lambda: (drift.attention_drift_triton(q, k, runs, held, at, keys, phases),),

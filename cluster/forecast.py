@@ -9,7 +9,7 @@ from cluster.prospect import Prospect
 from cluster.reading.prompts import PromptBuilder
 from cluster.reading.table_io import RowReader
 from cluster.shard import Shard
-from dllm_core.capacity import bytes_per_cell, kept_per_cell
+from dllm_core.capacity import bytes_per_cell, kept_per_cell, turns_back
 from dllm_core.config import DecodeConfig
 from dllm_core.models.load import ModelDescription, bytes_of, dtype_of
 from dllm_core.signals import CHUNK_BYTES
@@ -65,7 +65,8 @@ def forecast(prospect: Prospect) -> Forecast:
     open_positions = config.engine.slots * decode.frontier.build(decode.block_length).most_open
     read = held.cells if cache.reads_more else open_positions
     distributions = open_positions * model.shape.vocab * bytes_of("float32")
-    kept = held.cells * kept_per_cell(model.shape, dtype, cache, held.width)
+    turned = turns_back(model.shape, model.rotary, dtype, config.model.device, config.engine.compile)
+    kept = held.cells * kept_per_cell(model.shape, dtype, cache, held.width, turned)
     kept += distributions if commit.keeps_distributions else 0
     slots = config.engine.slots
     kept += cache.kept(model.shape, dtype, slots, held.width) + commit.kept(model.shape, slots, held.width)
@@ -90,7 +91,13 @@ def forecast(prospect: Prospect) -> Forecast:
         model=model,
         dtype=config.model.dtype,
         memory=need(
-            model.shape, model.weight_bytes(config.model.dtype), config.model.dtype, decode, config.engine, held.width
+            model.shape,
+            model.weight_bytes(config.model.dtype),
+            config.model.dtype,
+            decode,
+            config.engine,
+            held.width,
+            model.rotary,
         ),
         begun=prospect.begun,
     )

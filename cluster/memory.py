@@ -8,7 +8,7 @@ reserve, and no second process on the device.
 
 from dataclasses import dataclass
 
-from dllm_core.capacity import GIB, bytes_per_cell, kept_per_cell
+from dllm_core.capacity import GIB, bytes_per_cell, kept_per_cell, turns_back
 from dllm_core.config import DecodeConfig, EngineConfig
 from dllm_core.models.base import ModelShape
 from dllm_core.models.load import bytes_of, dtype_of
@@ -35,13 +35,14 @@ class MemoryNeed:
 
 
 def need(
-    shape: ModelShape, weights: int, dtype: str, decode: DecodeConfig, sizes: EngineConfig, width: int
+    shape: ModelShape, weights: int, dtype: str, decode: DecodeConfig, sizes: EngineConfig, width: int, rotary: int
 ) -> MemoryNeed:
-    """Of slots of so many positions, under these policies."""
+    """Of slots of so many positions, under these policies, on a GPU; rotary: dimensions of a head that turn."""
     kind, item = dtype_of(dtype), bytes_of(dtype)
     cache, commit = decode.cache.build(decode.block_length), decode.commit.build(decode.block_length)
     opened = decode.frontier.build(decode.block_length).most_open
-    slot = width * (bytes_per_cell(shape, kind) + kept_per_cell(shape, kind, cache, width))
+    turned = turns_back(shape, rotary, kind, "cuda", sizes.compile)
+    slot = width * (bytes_per_cell(shape, kind) + kept_per_cell(shape, kind, cache, width, turned))
     slot += cache.kept(shape, kind, 1, width) + commit.kept(shape, 1, width)
     slot += opened * shape.vocab * bytes_of("float32") * int(commit.keeps_distributions)
     workspace = sizes.max_rows * (ROW_WIDTHS * shape.hidden + 3 * shape.intermediate) * item

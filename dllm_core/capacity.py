@@ -8,6 +8,7 @@ from dllm_core.cache.base import CachePolicy
 from dllm_core.config import EngineConfig
 from dllm_core.errors import ConfigError
 from dllm_core.models.base import ModelShape
+from kernels.dispatch import has_kernels
 
 GIB = 2**30
 
@@ -23,13 +24,24 @@ def bytes_per_cell(shape: ModelShape, dtype: torch.dtype) -> int:
     return 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
 
 
-def kept_per_cell(shape: ModelShape, dtype: torch.dtype, cache: CachePolicy, width: int) -> int:
+def turns_back(shape: ModelShape, rotary: int, dtype: torch.dtype, device: str, compiled: bool) -> bool:
+    """Whether kernels will make plain keys from the stored ones, so that no copy of them is kept.
+
+    rotary: dimensions of a head that turn. compiled: such layers say nothing of their phases.
+    """
+    return has_kernels(device, dtype) and rotary == shape.head_dim and not compiled
+
+
+def kept_per_cell(
+    shape: ModelShape, dtype: torch.dtype, cache: CachePolicy, width: int, turned_back: bool = False
+) -> int:
     """Bytes that a cache policy keeps of one position in all layers, beside its keys and values.
 
-    Attention weights are held while a forward runs, most when it computes every position.
+    Attention weights are held while a forward runs, most when it computes every position. turned_back: plain keys are
+    made when they are wanted.
     """
     wide = int(cache.keeps_hidden) + int(cache.keeps_updates)
-    plain = shape.kv_heads * shape.head_dim * int(cache.keeps_plain_keys)
+    plain = shape.kv_heads * shape.head_dim * int(cache.keeps_plain_keys and not turned_back)
     weights = width * torch.float32.itemsize * int(cache.keeps_attention)
     return shape.layers * ((wide * shape.hidden + plain) * dtype.itemsize + weights)
 

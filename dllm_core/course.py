@@ -1,6 +1,6 @@
 """The course of each position of a block: its candidate from forward to forward, and how its confidence has moved.
 
-A forward that reads a position is one observation of it. `noise` and the filter are those of dllm_core/kalman.py;
+A forward that reads a position is one observation of it. `noise` and the filter are those of kernels/kalman.py;
 one observation is `kernels/course_step.py`.
 
 - another candidate than before: the filter begins anew at y, the course does not
@@ -15,8 +15,8 @@ among the last `memory`; and whatever forgets the velocity forgets its covarianc
 import torch
 from torch import Tensor
 
-from dllm_core.kalman import Noise, Trend
 from kernels.course_step import Course, Rules, Unrest, course_step
+from kernels.kalman import Noise, Trend
 
 __all__ = ["Courses", "Unrest"]
 

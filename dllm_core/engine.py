@@ -72,8 +72,7 @@ class Engine:
             cache.keeps_hidden,
             cache.keeps_plain_keys,
             cache.keeps_updates,
-            turns_back=cache.turns_back
-            and fused(torch.empty(0, dtype=dtype, device=device))
+            turns_back=fused(torch.empty(0, dtype=dtype, device=device))
             and all(by_table(layer, model.shape.head_dim) for layer in self.model.layers),
         )
         self.replay = (

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from dllm_core.kalman import Noise, begun, predicted, updated
+from kernels.kalman import Noise, begun, predicted, updated
 
 ITERATIONS = 200  # of L-BFGS; four numbers need some thirty
 LEAST, MOST = math.log(1e-10), math.log(1e4)  # variances within: a step of the search must not end in 0 or infinity

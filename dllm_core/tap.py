@@ -44,11 +44,9 @@ class LayerTap:
 
         plain: over the keys without their rotary phase.
         """
-        c, k = self.canvas, self.store.plain if plain else self.store.k
-        if k is None:
-            raise ValueError("the store keeps no plain keys; the policy must set keeps_plain_keys")
-        keys = c.gaps(slot)
-        return attention_probs(q, k[self.index], c.base[slot], c.reach(slot, position), c.token.shape[1], keys)
+        c, (k, phases) = self.canvas, self.keys(plain)
+        gaps, reach = c.gaps(slot), c.reach(slot, position)
+        return attention_probs(q, k, c.base[slot], reach, c.token.shape[1], gaps, phases)
 
     def received(self, rows: Rows, q: Tensor) -> Tensor:
         """[B, T] attention that each position gets from rows with queries q [N, H, d], mean over heads, summed."""
@@ -74,11 +72,16 @@ class LayerTap:
         before [M, H, T] fp32 holds log weights and is overwritten at `at`. plain: over keys without rotary phase, which
         takes queries without it.
         """
-        phases = None
-        k = self.store.plain if plain else self.store.k
-        if plain and self.store.turns_back and by_table(self.layer, self.store.k.shape[-1]):
-            k, phases = self.store.k, self.layer.phases
-        if k is None:
-            raise ValueError("the store keeps no plain keys; the policy must set keeps_plain_keys")
-        keys = self.canvas.gaps(rows.slot)
-        return attention_drift(q, k[self.index], rows.runs, before, at, keys, measure, phases)
+        k, phases = self.keys(plain)
+        return attention_drift(q, k, rows.runs, before, at, self.canvas.gaps(rows.slot), measure, phases)
+
+    def keys(self, plain: bool) -> tuple[Tensor, Tensor | None]:
+        """This layer's keys [P + 1, G, d], and the table that turns them back where the store keeps no plain ones."""
+        store = self.store
+        if not plain:
+            return store.k[self.index], None
+        if store.plain is not None:
+            return store.plain[self.index], None
+        if store.turns_back and by_table(self.layer, store.k.shape[-1]):
+            return store.k[self.index], self.layer.phases
+        raise ValueError("the store keeps no plain keys; the policy must set keeps_plain_keys")

@@ -25,7 +25,7 @@ from torch import Tensor
 from kernels.attention_probs import WEIGHT_BYTES, load_rows, log_sum_exp, scores_of, visible
 from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl, widened
 from kernels.tiles import Run, tile_table
-from kernels.turned_back import turned_back
+from kernels.turned_back import check_phases, turned_back
 
 LEAST = math.log(1e-12)  # weights are taken for no smaller
 BLOCK_ROWS, BLOCK_KEYS, BLOCK_KEYS_FP32 = 16, 64, 16  # few rows are looked at; 64 keys in fp32 spill registers
@@ -149,9 +149,7 @@ def attention_drift_triton(
     """As `attention_drift` of kl; here rows of one run may differ in `keys`, and no weights are held."""
     check_last_stride(q=q, k=k, before=before, **({} if keys is None else {"keys": keys}))
     if phases is not None:
-        check_last_stride(phases=phases)
-        if phases.dtype != torch.float32:
-            raise ValueError(f"phases must be float32, got {phases.dtype}")
+        check_phases(phases, max((reach for *_, reach in runs), default=0), q.shape[-1])
     (rows, heads, d), width = q.shape, before.shape[-1]
     if block_keys is None:
         block_keys = BLOCK_KEYS if phases is None else BLOCK_KEYS_BARE

@@ -8,6 +8,8 @@ reach weigh 0; a row that may attend to nothing is NaN.
 
 Kernels: one finds log sum exp of each row and head; the other forms the weights anew, a tile of rows and keys at a
 time over all heads, and keeps them, their mean, or their sum. Weights of all heads of many rows never exist at once.
+`attention_probs` looks at keys without rotary phase if it is given the table: each tile is turned back as it is read
+(`turned_back.py`), in either walk, so that nobody has to keep bare keys.
 
 Longer than 250 lines: three ways to look at the same weights, each with its twin, share two kernels.
 
@@ -22,32 +24,50 @@ from torch import Tensor
 from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl, widened
 from kernels.ragged_attention import scores
 from kernels.tiles import Run, tile_table
-from kernels.turned_back import bare_keys
+from kernels.turned_back import bare_keys, check_phases, turned_back_rows
 
 WEIGHT_BYTES = 64 * 2**20  # fp32 weights of all heads that are held at once; bounds memory, not results
 TILE, TILE_FP32 = 64, 16  # rows and keys, not measured yet; fp32 products go without tensor cores and spill from 32 on
+TILE_BARE = 32  # keys that are turned back, in one stage: pipelined, 64 of them exceed shared memory
 EACH, MEAN, RECEIVED = 0, 1, 2  # what the second kernel keeps
 
 
 def attention_probs(
-    q: Tensor, k: Tensor, first: Tensor, reach: Tensor, width: int, keys: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    first: Tensor,
+    reach: Tensor,
+    width: int,
+    keys: Tensor | None = None,
+    phases: Tensor | None = None,
 ) -> Tensor:
-    """Weights of few rows: q [n, H, d], k [P + 1, G, d], first, reach [n], keys [n, T] or None -> [n, H, T = width]."""
+    """Weights of few rows: q [n, H, d], k [P + 1, G, d], first, reach [n], keys [n, T] or None -> [n, H, T = width].
+
+    phases [2, positions, d / 2] cos and sin, where given, turn the keys back to what they were without rotary phase.
+    """
     if fused(q):
-        return attention_probs_triton(q, k, first, reach, width, keys)
-    return attention_probs_torch(q, k, first, reach, width, keys)
+        return attention_probs_triton(q, k, first, reach, width, keys, phases)
+    return attention_probs_torch(q, k, first, reach, width, keys, phases)
 
 
 def attention_probs_torch(
-    q: Tensor, k: Tensor, first: Tensor, reach: Tensor, width: int, keys: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    first: Tensor,
+    reach: Tensor,
+    width: int,
+    keys: Tensor | None = None,
+    phases: Tensor | None = None,
 ) -> Tensor:
     """Same contract as `attention_probs`; copies each row's keys. The slow twin of all three."""
     place = torch.arange(width, device=q.device)  # [T]
     seen = place < reach[:, None]  # [n, T]
     if keys is not None:
         seen = seen & keys
-    cell = first[:, None] + torch.minimum(place, (reach[:, None] - 1).clamp_min(0))
-    own = k[cell].repeat_interleave(q.shape[1] // k.shape[1], 2)  # [n, T, H, d]
+    last = torch.minimum(place, (reach[:, None] - 1).clamp_min(0))  # [n, T]
+    own = k[first[:, None] + last]  # [n, T, G, d]
+    own = own if phases is None else turned_back_rows(own, last, phases)
+    own = own.repeat_interleave(q.shape[1] // k.shape[1], 2)  # [n, T, H, d]
     wide = torch.promote_types(q.dtype, torch.float32)
     score = torch.einsum("nhd,nthd->nht", q.to(wide), own.to(wide)) * q.shape[-1] ** -0.5
     weights: Tensor = score.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
@@ -120,13 +140,17 @@ def attention_probs_triton(
     reach: Tensor,
     width: int,
     keys: Tensor | None = None,
+    phases: Tensor | None = None,
     block_keys: int | None = None,
 ) -> Tensor:
     """As `attention_probs`: each row is a tile of its own, made on the device."""
+    if phases is not None:
+        check_phases(phases, width, q.shape[-1])
     out = torch.empty(*q.shape[:2], width, device=q.device)
     start = torch.arange(len(q), device=q.device)
     tiles = torch.stack([start, start + 1, first, reach], 1).to(torch.int32)
-    _keep(EACH, q, k, tiles, width, keys, out, 16, block_keys or _tile(q))
+    bare = min(_tile(q), TILE_BARE) if phases is not None else _tile(q)
+    _keep(EACH, q, k, tiles, width, keys, out, 16, block_keys or bare, phases)
     return out
 
 
@@ -196,6 +220,7 @@ def _keep(
     out: Tensor,
     block_rows: int,
     block_keys: int,
+    phases: Tensor | None = None,
 ) -> None:
     """Fill out: [n, H, T] of EACH, [N, T] of MEAN, [M, T] of RECEIVED; T = width."""
     check_last_stride(q=q, k=k, **({} if keys is None else {"keys": keys}))
@@ -206,16 +231,17 @@ def _keep(
     common = (
         q, k, log_sum, out, tiles, q if keys is None else keys.view(torch.uint8), d**-0.5, width,
         q.stride(0), q.stride(1), k.stride(0), k.stride(1), 0 if keys is None else keys.stride(0),
+        q if phases is None else phases, *((0, 0) if phases is None else phases.stride()[:2]),
     )  # fmt: skip
     sizes = {
         "HEADS": heads, "SHARED": shared, "D": d, "PADDED": max(16, power_of_2(d)), "BLOCK_ROWS": block_rows,
-        "BLOCK_KEYS": block_keys, "KEYED": keys is not None, "WIDE": widened(q),
+        "BLOCK_KEYS": block_keys, "KEYED": keys is not None, "WIDE": widened(q), "BARE": phases is not None,
+        "num_warps": 8 if phases is not None and q.dtype == torch.float32 else 4,
+        "num_stages": 3 if phases is None else 1, "enable_fp_fusion": True,
     }  # fmt: skip
     with torch.cuda.device_of(q):
-        _log_sum_kernel[(len(tiles), heads)](*common, **sizes, num_warps=4, enable_fp_fusion=True)
-        _weights_kernel[(len(tiles), -(-width // block_keys))](
-            *common, **sizes, KEPT=what, num_warps=4, enable_fp_fusion=True
-        )
+        _log_sum_kernel[(len(tiles), heads)](*common, **sizes)
+        _weights_kernel[(len(tiles), -(-width // block_keys))](*common, **sizes, KEPT=what)
 
 
 @jit
@@ -279,9 +305,9 @@ def log_sum_exp(
 @jit
 def _log_sum_kernel(
     q_ptr, k_ptr, log_sum_ptr, out_ptr, tiles_ptr, keys_ptr, scale, width,
-    q_row_stride, q_head_stride, k_cell_stride, k_head_stride, keys_row_stride,
+    q_row_stride, q_head_stride, k_cell_stride, k_head_stride, keys_row_stride, phases_ptr, plane_stride, phase_stride,
     HEADS: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK_KEYS: tl.constexpr, KEYED: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr, KEYED: tl.constexpr, WIDE: tl.constexpr, BARE: tl.constexpr,
 ):  # fmt: skip
     tile, head = tl.program_id(0), tl.program_id(1)
     start, stop = tl.load(tiles_ptr + 4 * tile), tl.load(tiles_ptr + 4 * tile + 1)
@@ -290,8 +316,8 @@ def _log_sum_kernel(
     own = row < stop
     q = load_rows(q_ptr + head * q_head_stride, row, own, column, q_row_stride, D, WIDE)
     log_sum = log_sum_exp(
-        q, k_ptr + (head // SHARED) * k_head_stride, keys_ptr, q_ptr, row, own, column, first, reach, scale,
-        k_cell_stride, keys_row_stride, 0, 0, D, BLOCK_ROWS, BLOCK_KEYS, KEYED, WIDE, False,
+        q, k_ptr + (head // SHARED) * k_head_stride, keys_ptr, phases_ptr, row, own, column, first, reach, scale,
+        k_cell_stride, keys_row_stride, plane_stride, phase_stride, D, BLOCK_ROWS, BLOCK_KEYS, KEYED, WIDE, BARE,
     )  # fmt: skip
     tl.store(log_sum_ptr + row * HEADS + head, log_sum, mask=own)
 
@@ -299,9 +325,9 @@ def _log_sum_kernel(
 @jit
 def _weights_kernel(
     q_ptr, k_ptr, log_sum_ptr, out_ptr, tiles_ptr, keys_ptr, scale, width,
-    q_row_stride, q_head_stride, k_cell_stride, k_head_stride, keys_row_stride,
+    q_row_stride, q_head_stride, k_cell_stride, k_head_stride, keys_row_stride, phases_ptr, plane_stride, phase_stride,
     HEADS: tl.constexpr, SHARED: tl.constexpr, D: tl.constexpr, PADDED: tl.constexpr, BLOCK_ROWS: tl.constexpr,
-    BLOCK_KEYS: tl.constexpr, KEYED: tl.constexpr, WIDE: tl.constexpr, KEPT: tl.constexpr,
+    BLOCK_KEYS: tl.constexpr, KEYED: tl.constexpr, WIDE: tl.constexpr, BARE: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     tile, j = tl.program_id(0), tl.program_id(1) * BLOCK_KEYS + tl.arange(0, BLOCK_KEYS)
     start, stop = tl.load(tiles_ptr + 4 * tile), tl.load(tiles_ptr + 4 * tile + 1)
@@ -313,7 +339,9 @@ def _weights_kernel(
     for head in range(HEADS):
         q = load_rows(q_ptr + head * q_head_stride, row, own, column, q_row_stride, D, WIDE)
         k_head = k_ptr + (head // SHARED) * k_head_stride
-        score = scores(q, k_head, first + j, column, seen, k_cell_stride, D, WIDE) * scale
+        score = scale * scores_of(
+            q, k_head, phases_ptr, first, j, column, seen, k_cell_stride, plane_stride, phase_stride, D, WIDE, BARE
+        )
         log_sum = tl.load(log_sum_ptr + row * HEADS + head, mask=own, other=0.0)
         weight = tl.exp(tl.where(may, score, -float("inf")) - log_sum[:, None])  # NaN where the row sees nothing
         weight = tl.where(own[:, None] & seen[None, :], weight, 0.0)

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "INTERPRETED", "check_last_stride", "fused", "jit", "launched", "multiprocessors", "power_of_2", "tl", "using",
-    "widened",
+    "INTERPRETED", "check_last_stride", "fused", "has_kernels", "jit", "launched", "multiprocessors", "power_of_2",
+    "tl", "using", "widened",
 ]  # fmt: skip
 
+KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 Way = Literal["kernels", "twins"]
 _WAY: ContextVar[Way | None] = ContextVar("kernels or twins", default=None)  # None: the device decides
 
@@ -70,7 +71,12 @@ def launched(x: Tensor) -> bool:
 
 def fused(x: Tensor) -> bool:
     """Whether an operation on x goes to its kernel."""
-    return launched(x) and x.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    return launched(x) and x.dtype in KERNEL_TYPES
+
+
+def has_kernels(device: str, dtype: torch.dtype) -> bool:
+    """Whether tensors of this type on that device, which need not be here, will go to kernels."""
+    return device.startswith("cuda") and dtype in KERNEL_TYPES
 
 
 def widened(x: Tensor) -> bool:

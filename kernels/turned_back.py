@@ -11,14 +11,28 @@ Shapes: T positions, G key/value heads, d head width.
 import torch
 from torch import Tensor
 
-from kernels.dispatch import jit, tl
+from kernels.dispatch import check_last_stride, jit, tl
 
 
 def turned_back(k: Tensor, phases: Tensor) -> Tensor:
     """k [T, G, d] of the positions 0 to T - 1, phases [2, positions, d / 2] cos and sin -> bare keys, in k's type."""
-    cos, sin = phases[:, : len(k), None]  # [T, 1, d / 2]
+    return turned_back_rows(k, torch.arange(len(k), device=k.device), phases)
+
+
+def turned_back_rows(k: Tensor, position: Tensor, phases: Tensor) -> Tensor:
+    """As `turned_back`, of k [..., G, d] at position [...]."""
+    cos, sin = phases[:, position].unsqueeze(-2)  # [..., 1, d / 2] each
     left, right = k.to(cos.dtype).chunk(2, -1)
     return torch.cat([left * cos + right * sin, right * cos - left * sin], -1).to(k.dtype)
+
+
+def check_phases(phases: Tensor, width: int, d: int) -> None:
+    """Raises ValueError for a table that a kernel cannot read, or that ends before position `width`."""
+    check_last_stride(phases=phases)
+    if phases.dtype != torch.float32:
+        raise ValueError(f"phases must be float32, got {phases.dtype}")
+    if phases.shape[0] != 2 or phases.shape[1] < width or 2 * phases.shape[2] != d:
+        raise ValueError(f"phases must be [2, {width} at least, {d // 2}], got {list(phases.shape)}")
 
 
 @jit

@@ -25,8 +25,7 @@ class CachePolicy(ABC):
     """
 
     keeps_hidden: ClassVar[bool] = False  # True: the store keeps each layer's input
-    keeps_plain_keys: ClassVar[bool] = False  # True: keys without rotary phase can be asked for
-    turns_back: bool = False  # True: only `tap.attention_drift` of kl asks for them, and a GPU needs no copy
+    keeps_plain_keys: ClassVar[bool] = False  # True: keys without rotary phase can be asked for through the tap
     keeps_updates: ClassVar[bool] = False  # True: the store keeps what each layer added to each row
     moves_rows: ClassVar[bool] = False  # True: `before_write`, `reselect` or `rejoin` is overridden
     taps: ClassVar[bool] = False  # True: `after_attend` is overridden, so layers cannot be replayed as one

@@ -44,6 +44,9 @@ class ElasticCache(CachePolicy):
         self.tracked = canvas.end.new_full((shape.layers, len(canvas.end)), -1)
         self.attention = canvas.confidence.new_zeros(shape.layers, *canvas.token.shape, dtype=torch.float64)
 
+    def kept(self, shape: ModelShape, dtype: torch.dtype, slots: int, width: int) -> int:
+        return shape.layers * slots * width * torch.float64.itemsize
+
     def reset(self, changed: Tensor) -> None:
         self.fresh = self.fresh & ~changed[:, None]
         self.tracked = self.tracked.masked_fill(changed, -1)

@@ -46,7 +46,6 @@ class PolestarCache(CachePolicy):
     def __init__(self, config: "PolestarCacheConfig", block_length: int) -> None:
         self.config, self.block_length = config, block_length
         self.before, self.after = config.blocks_before * block_length, config.blocks_after * block_length
-        self.turns_back = config.measure == "kl"
 
     def attach(self, canvas: Canvas, shape: ModelShape) -> None:
         (slots, width), clusters = canvas.token.shape, self.config.clusters
@@ -188,7 +187,7 @@ class PolestarCache(CachePolicy):
         return drift.view(-1, clusters)
 
     def drifted(self, tap: LayerTap) -> Tensor:
-        """[S, W] bool: the places that run through this layer, of the slots that refresh."""
+        """[S, W] bool: the places that join in this layer, of the slots that refresh; not what is computed anyway."""
         config, slots, i = self.config, self.refreshing, tap.index
         drift = self.look(tap, self.proxies)
         cluster = torch.arange(config.clusters, device=drift.device)
@@ -198,7 +197,8 @@ class PolestarCache(CachePolicy):
         empty = ~(label[..., None] == cluster).any(1)  # [S, C]
         order = (drift / EQUAL).round().masked_fill(empty, float("-inf")).argsort(dim=1, descending=True, stable=True)
         rank = order.argsort(1).gather(1, label.clamp_min(0))  # [S, W] 0 = of the cluster that drifted most
-        stale = (label >= 0) & (rank < (config.refreshed_last if tap.last else config.refreshed))
+        computed = self.planned[slots[:, None], self.around.position[slots]]  # [S, W] a reader of the block; no guest
+        stale = (label >= 0) & ~computed & (rank < (config.refreshed_last if tap.last else config.refreshed))
         return stale & (self.around.nearest(rank.masked_fill(~stale, config.clusters)) < config.capacity)
 
     def observe(self, canvas: Canvas, signals: Signals, changed: Tensor) -> None:

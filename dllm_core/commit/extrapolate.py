@@ -1,6 +1,6 @@
 """CE, Confidence Extrapolation (arXiv 2605.30753): fix now what would be sure enough a few forwards on.
 
-    y = logit(c) follows a local linear trend (dllm_core/kalman.py);  lcb_h = mean_h - z sd_h,  h steps ahead
+    y = logit(c) follows a local linear trend (kernels/kalman.py);  lcb_h = mean_h - z sd_h,  h steps ahead
     kappa_i = share of the block left of i that is fixed (the block's first: 1)
     h_i  = min(1 + floor((H - 1) (kappa_i - T) / (1 - T)),  the greatest h <= H with sd_h <= sigma_max)
     fix  <=>  the base fixes it,  or  h_i >= 1, velocity > 0, c >= c_floor, the same candidate as an observation ago,
@@ -22,11 +22,11 @@ from dllm_core.canvas import Canvas
 from dllm_core.closed import Config
 from dllm_core.commit.base import CommitPolicy
 from dllm_core.course import Courses, Unrest
-from dllm_core.kalman import Noise, forecast
 from dllm_core.models.base import ModelShape
 from dllm_core.rows import Rows
 from dllm_core.signals import Signals
 from dllm_core.tap import LayerTap
+from kernels.kalman import Noise, forecast
 
 CLIP = 1e-4  # probabilities as near as that to 0 or 1 are one logit, 9.2; our choice
 

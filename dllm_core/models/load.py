@@ -35,6 +35,7 @@ class ModelDescription:
     eos_ids: tuple[int, ...]
     has_template: bool
     parameters: int
+    rotary: int  # dimensions of a head that turn
     shift: int = 0
     experts: ExpertsBlueprint | None = None
 
@@ -112,6 +113,7 @@ def describe(path: str | Path) -> ModelDescription:
         mask_id=checkpoint.mask_id,
         eos_ids=checkpoint.eos_ids,
         has_template=checkpoint.codec.has_template,
+        rotary=checkpoint.blueprint.rotary,
         shift=checkpoint.blueprint.shift,
         experts=checkpoint.blueprint.experts,
         parameters=sum(tensor.numel() for _, tensor in checkpoint.build(torch.float32, "meta").weight_names()),

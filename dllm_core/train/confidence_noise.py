@@ -9,9 +9,9 @@ one candidate.
 import torch
 from torch import Tensor
 
-from dllm_core.kalman import Noise
 from dllm_core.kalman_fit import fit
 from dllm_core.train.observations import Observations, Trajectories
+from kernels.kalman import Noise
 
 CLIP = 1e-4  # probabilities as near as that to 0 or 1 are one logit, as in commit/extrapolate.py
 START = Noise(r=0.25, q_level=0.01, q_velocity=0.04, p_velocity=1.0)  # where the search begins: the rule's defaults

@@ -26,11 +26,12 @@ def test_a_published_configuration_has_the_published_number_of_parameters(name: 
     assert sum(tensor.numel() for _, tensor in model.weight_names()) == parameters
 
 
-def of(name: str, width: int = 1024, **decode: object) -> MemoryNeed:
+def of(name: str, width: int = 1024, compiled: bool = False, **decode: object) -> MemoryNeed:
     kind, settings, parameters = PUBLISHED[name]
     made = family(kind).config.model_validate(settings).blueprint()
     settings_ = DecodeConfig(**{"cache": {"kind": "none"}, **decode})
-    return need(made.shape, 2 * parameters, "bfloat16", settings_, EngineConfig(max_rows=4096), width)
+    sizes = EngineConfig(max_rows=4096, compile=compiled)
+    return need(made.shape, 2 * parameters, "bfloat16", settings_, sizes, width, made.rotary)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -63,5 +64,16 @@ def test_what_policies_keep_is_part_of_a_slot() -> None:
     plain = of("Dream-7B").slot
     updates = 1024 * 28 * 3584 * 2  # dLLM-Cache: what each layer added to each position
     assert of("Dream-7B", cache={"kind": "dllm"}).slot == plain + updates
+    attention = 1024 * 28 * 8  # Elastic-Cache: the followed token's weights in fp64, beside each layer's inputs
+    assert of("Dream-7B", cache={"kind": "elastic"}).slot == plain + updates + attention
     distributions = 32 * 152064 * 4  # KLASS: fp32 over the vocabulary for each open position
     assert of("Dream-7B", commit={"kind": "klass"}).slot == plain + distributions
+
+
+def test_on_a_gpu_polestar_keeps_no_bare_keys_where_a_table_turns_whole_heads() -> None:
+    """Dream-7B: 28 layers, 4 key heads of 128, bf16. Compiled layers and LLaDA2's half-turned heads need the copy."""
+    cache = {"kind": "polestar"}
+    copy = 1024 * 28 * 4 * 128 * 2
+    assert of("Dream-7B", compiled=True, cache=cache).slot - of("Dream-7B", cache=cache).slot == copy
+    half = of("LLaDA2.0-mini", cache=cache).slot
+    assert half == of("LLaDA2.0-mini", compiled=True, cache=cache).slot

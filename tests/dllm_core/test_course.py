@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dllm_core.course import Courses, Unrest
-from dllm_core.kalman import Noise, begun, predicted, updated
+from kernels.kalman import Noise, begun, predicted, updated
 
 NOISE = Noise(r=0.25, q_level=0.01, q_velocity=0.04, p_velocity=1.0)
 USUAL = Unrest(memory=4, flips=2, swings=3, doubt=4.0, rest=2)

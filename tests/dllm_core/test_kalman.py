@@ -9,7 +9,7 @@ from filterpy.kalman import KalmanFilter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dllm_core.kalman import Noise, Trend, begun, forecast, forecast_by_steps, predicted, slowed, updated
+from kernels.kalman import Noise, Trend, begun, forecast, forecast_by_steps, predicted, slowed, updated
 
 NOISE = Noise(r=0.25, q_level=0.01, q_velocity=0.04, p_velocity=1.0)
 NUMBERS = st.floats(-9.0, 9.0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dllm_core.kalman import Noise
 from dllm_core.kalman_fit import fit, innovation_loss
+from kernels.kalman import Noise
 
 TRUTH = Noise(r=0.3, q_level=0.05, q_velocity=0.02, p_velocity=0.5)
 START = Noise(r=0.25, q_level=0.01, q_velocity=0.04, p_velocity=1.0)

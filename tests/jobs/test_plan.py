@@ -1,6 +1,7 @@
 """What is shown of a job before it runs."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -105,19 +106,23 @@ def test_what_polestar_keeps_of_each_slot_is_part_of_the_memory(tmp_path, store)
         inputs = 96 * (hidden * 4.5 / 8 + 8) + 8 * (hidden * 4 + 4)
     wide = 8 * hidden * 4 + 8 * heads * found.width * 4
     assert found.policy_bytes == plain_keys + alone * (inputs + wide)
+    there = config.model_copy(update={"model": config.model.model_copy(update={"device": "cuda"})})
+    on_gpu = forecast(replace(examine(config), config=there))
+    assert on_gpu.policy_bytes == found.policy_bytes - plain_keys  # kernels make them of the stored ones
     config = job_config(tmp_path, prompts, decode__commit={"kind": "polestar"})
     found = forecast(examine(config))
     assert found.policy_bytes == config.engine.slots * 32 * heads * found.width * 4
 
 
 def test_what_a_cache_policy_keeps_of_each_position_is_part_of_the_memory(tmp_path):
-    """dLLM-Cache: what each layer added, in the model's dtype. Elastic-Cache: each layer's input. d2Cache: a forward's
-    attention, when every position is computed."""
+    """dLLM-Cache: what each layer added, in the model's dtype. Elastic-Cache: each layer's input, and in fp64 where its
+    token of each layer looks. d2Cache: a forward's attention, when every position is computed."""
     prompts = write_prompts(tmp_path / "in.parquet", ["a"])
     shape = json.loads((TINY_LLADA / "config.json").read_text())
     for kind in ("dllm", "elastic", "d2"):
         config = job_config(tmp_path, prompts, decode__cache={"kind": kind})
         found = forecast(examine(config))
         row = found.width * 4 if kind == "d2" else shape["d_model"] * bytes_of(config.model.dtype)
-        assert found.policy_bytes == found.positions * shape["n_layers"] * row
+        alone = config.engine.slots * shape["n_layers"] * found.width * 8 if kind == "elastic" else 0
+        assert found.policy_bytes == found.positions * shape["n_layers"] * row + alone
         assert "kept by policies" in plan_text(found)

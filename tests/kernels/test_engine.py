@@ -1,13 +1,16 @@
 """The whole engine on kernels, in the interpreter where there is no GPU, against the engine on their twins."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 
+from dllm_core.cache.none import NoCache
 from dllm_core.config import DecodeConfig
 from dllm_core.models.transformer import Transformer
 from dllm_core.request import Request
+from dllm_core.store import LayerStore
 from kernels import dispatch
 from kernels.dispatch import fused, launched, using
 from tests.fakes import engine_of, facts, tiny_model
@@ -78,9 +81,9 @@ def launches(monkeypatch):
     return counted
 
 
-def answers(way: str, cache: str, commit: str):
+def answers(way: str, cache: str, commit: str, **more):
     settings = DecodeConfig(
-        cache={"kind": cache} | CACHES[cache], commit={"kind": commit} | COMMITS[commit], block_length=8
+        cache={"kind": cache} | CACHES[cache] | more, commit={"kind": commit} | COMMITS[commit], block_length=8
     )
     requests = [
         Request("a", [3, 1, 4, 1, 5, 9, 2], 9),
@@ -105,6 +108,46 @@ def test_kernels_and_twins_give_the_same_tokens(cache, commit, launches):
     head = {"_parts_kernel"} if commit in WHOLE_LOGITS else {"_linear_kernel"}
     writes = set() if cache in KEEPS_KEYS else {"_scatter_kernel"}
     assert (USED_BY_ALL | head | writes | USED_BY.get((cache, commit), set())) <= set(launches)
+
+
+@pytest.mark.timeout(300)
+def test_drift_by_cosine_needs_no_bare_keys_either(launches):
+    want = answers("twins", "polestar", "threshold", measure="cosine")
+    assert answers("kernels", "polestar", "threshold", measure="cosine") == want
+    assert "_drift_kernel" not in launches  # it is the twin that turns them back
+
+
+class Looks(NoCache):
+    """Computes everything, and looks at two rows of each layer over keys without rotary phase."""
+
+    keeps_plain_keys = True
+    taps = True
+
+    def __init__(self) -> None:
+        self.seen: list[torch.Tensor] = []
+
+    def after_attend(self, tap, rows, q) -> None:
+        few = torch.tensor([0, len(rows) - 1])
+        self.seen.append(tap.probs(q[few], rows.slot[few], rows.position[few], plain=True))
+
+
+def test_weights_over_bare_keys_are_the_same_with_a_copy_of_them_and_without(launches):
+    seen = []
+    for way in ("twins", "kernels"):
+        with using(way):
+            engine = engine_of(tiny_model(dtype=torch.float32), DecodeConfig(block_length=8), slots=2, width=24)
+            looks = Looks()
+            engine.method = replace(engine.method, cache=looks)
+            kept = way == "twins"
+            engine.store = LayerStore(
+                engine.model.shape, engine.cells, torch.float32, plain_keys=True, turns_back=not kept
+            )
+            assert (engine.store.plain is not None) == kept
+            engine.generate([Request("a", [3, 1, 4, 1, 5, 9, 2], 9), Request("b", [6], 4)])
+            seen.append(looks.seen)
+    assert launches["_weights_kernel"] == len(seen[0]) > 3
+    for with_copy, without in zip(*seen, strict=True):
+        torch.testing.assert_close(with_copy, without, atol=1e-5, rtol=1e-4)
 
 
 def test_the_way_is_chosen_for_a_while_and_float64_keeps_its_twins():

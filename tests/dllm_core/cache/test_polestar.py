@@ -89,6 +89,7 @@ class Bench:
     canvas: Canvas
     store: LayerStore
     rows: list[list[list[int]]] = field(default_factory=list)  # of the last forward, [layer][slot] positions
+    shift: int = 0  # of the rows that read the block
 
     @classmethod
     def of(cls, **settings) -> "Bench":
@@ -111,7 +112,7 @@ class Bench:
 
     @torch.no_grad()
     def forward(self) -> tuple[Rows, Tensor]:
-        planned = with_readers(self.cache.plan(self.canvas), self.canvas, 0)
+        planned = with_readers(self.cache.plan(self.canvas), self.canvas, self.shift)
         watched, self.rows = Watched(self.cache, self.rows), []
         watched.rows = self.rows
         rows = Rows.of(planned, self.canvas)
@@ -273,6 +274,18 @@ def test_an_update_is_the_papers_packet_from_layer_to_layer(refreshed, last, cap
     torch.testing.assert_close(output(rows, x, 0, slow[0].block), out, atol=1e-9, rtol=1e-9)
     compare(bench, slow[0])
     assert [layer[0] for layer in bench.rows] == [sorted(slow[0].block + more) for more in joined]
+
+
+def test_rows_that_are_computed_anyway_take_no_room_of_those_that_join():
+    """All 12 places around the block drift; one is the block's reader, and the other 11 fit in a capacity of 11."""
+    bench = Bench.of(clusters=CLUSTERS, refreshed=CLUSTERS, refreshed_last=CLUSTERS, capacity=3 * BLOCK - 1)
+    bench.shift = 1
+    bench.span(1, 1)
+    bench.forward()
+    bench.write({12: 11, 13: 4}, {10: 3, 11: 2})
+    bench.forward()
+    around = [list(range(3, 19)), list(range(1, 17))]
+    assert bench.rows == [around] * 3
 
 
 def test_the_next_block_starts_with_everything_or_with_its_window_and_gets_clusters_of_its_own():

@@ -16,7 +16,7 @@ from cluster.model_copy import MODEL_SUFFIXES, model_objects
 from cluster.reading.files import InputFile
 from cluster.s3.address import is_s3
 from cluster.writing.storage import Storage, writing_to
-from dllm_core.config import DecodeConfig
+from dllm_core.config import DecodeConfig, ModelConfig
 from dllm_core.controller.config import controllers
 from dllm_core.controller.folder import CARD, WEIGHTS
 
@@ -30,7 +30,7 @@ Fingerprint = dict[str, Any]
 def make_fingerprint(config: JobConfig, files: Sequence[InputFile]) -> Fingerprint:
     """files: of `list_input`."""
     return {
-        "model": {"dtype": config.model.dtype, "files": _model_files(config)},
+        "model": {"dtype": config.model.dtype, **_packing(config.model), "files": _model_files(config)},
         "decode": _decode(config.decode),
         "input": {
             **config.input.model_dump(mode="json", exclude={"paths"}),
@@ -41,6 +41,11 @@ def make_fingerprint(config: JobConfig, files: Sequence[InputFile]) -> Fingerpri
         **({"record": config.record.model_dump(mode="json")} if config.record is not None else {}),
         **({"score": config.score.model_dump(mode="json")} if config.score is not None else {}),
     }
+
+
+def _packing(model: ModelConfig) -> dict[str, Any]:
+    """Named only where it is not the usual, so that jobs begun before it was there go on."""
+    return {} if model.weights == "dtype" else {"weights": model.weights}
 
 
 def _shape(output: OutputConfig) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class Forecast:
     refused: dict[str, int]  # why other rows of the sample will be error rows -> how many, the most frequent first
     model: ModelDescription
     dtype: str
+    packing: str  # as in `model.weights`
     memory: MemoryNeed  # of a device, by slots
     begun: bool  # the output folder holds a run of this job already
 
@@ -68,6 +69,7 @@ def forecast(prospect: Prospect) -> Forecast:
     turned = turns_back(model.shape, model.rotary, dtype, config.model.device, config.engine.compile)
     kept = held.cells * kept_per_cell(model.shape, dtype, cache, held.width, turned)
     kept += distributions if commit.keeps_distributions else 0
+    weights = model.weight_bytes(config.model.dtype, config.model.weights)
     slots = config.engine.slots
     kept += cache.kept(model.shape, dtype, slots, held.width) + commit.kept(model.shape, slots, held.width)
     return Forecast(
@@ -79,7 +81,7 @@ def forecast(prospect: Prospect) -> Forecast:
         slots=config.engine.slots,
         width=held.width,
         positions=held.cells,
-        weight_bytes=model.weight_bytes(config.model.dtype),
+        weight_bytes=weights,
         kv_bytes=held.cells * bytes_per_cell(model.shape, dtype),
         logit_bytes=min(read * model.shape.vocab * bytes_of("float32"), CHUNK_BYTES),
         decode=decode,
@@ -90,15 +92,8 @@ def forecast(prospect: Prospect) -> Forecast:
         refused=dict(refused.most_common()),
         model=model,
         dtype=config.model.dtype,
-        memory=need(
-            model.shape,
-            model.weight_bytes(config.model.dtype),
-            config.model.dtype,
-            decode,
-            config.engine,
-            held.width,
-            model.rotary,
-        ),
+        packing=config.model.weights,
+        memory=need(model.shape, weights, config.model.dtype, decode, config.engine, held.width, model.rotary),
         begun=prospect.begun,
     )
 

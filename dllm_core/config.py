@@ -20,11 +20,23 @@ class ModelConfig(Config):
     dtype: Literal["float64", "float32", "bfloat16", "float16"] = Field(
         default="bfloat16", description="of weights, keys and values; float64 is for exact comparisons"
     )
+    weights: Literal["dtype", "int8", "fp8"] = Field(
+        default="dtype",
+        description="int8, fp8: the layers' matrices in one byte a weight, a scale per output row; needs torchao",
+    )
     device: Literal["cuda", "cpu"] = Field(default="cuda", description="where a worker holds the model")
     cache_dir: str = Field(
         default="~/.cache/driftline/models",
         description="folder on each node for models that do not lie on a file system",
     )
+
+    @model_validator(mode="after")
+    def packing_is_for_half_and_single_precision(self) -> Self:
+        if self.weights != "dtype" and self.dtype == "float64":
+            raise ValueError(
+                f"weights {self.weights!r} rounds, and dtype 'float64' is for exact comparisons; take another"
+            )
+        return self
 
 
 class DecodeConfig(Config):

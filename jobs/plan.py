@@ -32,7 +32,7 @@ def plan_text(found: Forecast) -> str:
         f"shards   {found.shards:,} on {counted(found.workers, 'worker')}{resumed}",
         f"slots    {found.slots} of up to {counted(found.width, 'position')}; {found.positions:,} in all",
         f"decode   {method_text(found.decode)}",
-        f"model    {model_text(found.model, found.dtype)}",
+        f"model    {model_text(found.model, found.dtype, found.packing)}",
         f"memory   per worker {size(found.weight_bytes)} weights, {size(found.kv_bytes)} keys and values, "
         f"{size(found.logit_bytes)} logits{kept}",
         f"fits     {fits_text(found)}",
@@ -50,7 +50,7 @@ def plan_text(found: Forecast) -> str:
     return "\n".join(lines)
 
 
-def model_text(model: ModelDescription, dtype: str) -> str:
+def model_text(model: ModelDescription, dtype: str, packing: str = "dtype") -> str:
     """What was recognised in the model's folder."""
     shape, ends = model.shape, ", ".join(map(str, model.eos_ids))
     millions, experts = model.parameters / 1e6, ""
@@ -59,10 +59,11 @@ def model_text(model: ModelDescription, dtype: str) -> str:
         experts = f", {counted(model.experts.count, 'expert')} of which a row passes {model.experts.chosen}"
     sees = f"sees blocks of {shape.causal}" if shape.causal else "sees both ways"
     says = "; a row says the next position" if model.shift else ""
+    packed = "" if packing == "dtype" else f", of which {100 * model.packable // model.parameters} % in {packing}"
     template = "a chat template" if model.has_template else "no chat template: input.mode raw"
     return (
         f"{model.family}: {counted(shape.layers, 'layer')} of {shape.hidden:,}, {counted(shape.heads, 'head')} on "
-        f"{shape.kv_heads:,}{experts}, {shape.vocab:,} ids; {parameters} parameters in {dtype}; "
+        f"{shape.kv_heads:,}{experts}, {shape.vocab:,} ids; {parameters} parameters in {dtype}{packed}; "
         f"{sees}{says}; mask {model.mask_id}, ends {ends}; {template}"
     )
 

@@ -11,10 +11,15 @@ from dllm_core.models.base import Model
 
 def dense_logits(model: Model, token: Tensor) -> Tensor:
     """token [B, T], all positions real -> logits [B, T, V]; a block-causal model's rows see to their block's end."""
+    position = torch.arange(token.shape[1], device=token.device)  # [T]
+    place = position // (model.causal or len(position))
+    return masked_logits(model, token, position, place[:, None] < place)  # keys of later blocks are hidden
+
+
+def masked_logits(model: Model, token: Tensor, position: Tensor, hidden: Tensor) -> Tensor:
+    """token [B, T] at position [T] of which row i does not see j where hidden [T, T] -> logits [B, T, V]."""
     batch, width = token.shape
-    place = torch.arange(width, device=token.device) // (model.causal or width)
-    hidden = place[:, None] < place  # [T, T] keys of later blocks
-    position = torch.arange(width, device=token.device).repeat(batch)  # [B T]
+    position = position.repeat(batch)  # [B T]
     x = model.embed(token.flatten())  # [B T, D]
     for layer in model.layers:
         q, k, v, _ = layer.qkv(x, position)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from dllm_core.config import ModelConfig
 from dllm_core.errors import CheckpointError, ConfigError
@@ -20,6 +21,7 @@ from dllm_core.models.checkpoint import (
     read_json,
     stored_tensors,
 )
+from dllm_core.models.packed import SCALE_BYTES, fill_packed, saved
 from dllm_core.models.registry import Family, family_of
 from dllm_core.models.transformer import Transformer
 from dllm_core.text import TextCodec
@@ -39,8 +41,14 @@ class ModelDescription:
     shift: int = 0
     experts: ExpertsBlueprint | None = None
 
-    def weight_bytes(self, dtype: str) -> int:
-        return self.parameters * bytes_of(dtype)
+    packable: int = 0  # of the parameters, those that `model.weights` int8 or fp8 packs
+    packable_rows: int = 0  # output rows that these lie in
+
+    def weight_bytes(self, dtype: str, weights: str = "dtype") -> int:
+        """weights: as in `model.weights`."""
+        if weights == "dtype":
+            return self.parameters * bytes_of(dtype)
+        return (self.parameters - self.packable) * bytes_of(dtype) + self.packable + self.packable_rows * SCALE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +81,14 @@ class Checkpoint:
     def blueprint(self) -> Blueprint:
         return self.config.blueprint()
 
-    def build(self, dtype: torch.dtype, device: torch.device | str) -> Transformer:
+    def build(
+        self, dtype: torch.dtype, device: torch.device | str, weights_on: torch.device | str | None = None
+    ) -> Transformer:
         """The model with its parameters allocated, not filled. Ids that no tokenizer entry has are never generated."""
         unused = sorted(set(range(self.blueprint.shape.vocab)) - self.codec.ids())
-        return Transformer(self.config, self.mask_id, self.eos_ids, unused, dtype=dtype, device=device)
+        return Transformer(
+            self.config, self.mask_id, self.eos_ids, unused, dtype=dtype, device=device, weights_on=weights_on
+        )
 
     def check_ids(self) -> None:
         rows, mask = self.blueprint.shape.vocab, self.mask_id
@@ -99,14 +111,28 @@ def load(config: ModelConfig, watch: Watch | None = None) -> tuple[Model, TextCo
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("model.device is cuda, but torch sees no CUDA device here; set model.device: cpu")
     checkpoint, device = Checkpoint.read(config.path), torch.device(config.device)
-    model = checkpoint.build(dtype_of(config.dtype), device).requires_grad_(False).eval()
-    fill(dict(model.weight_names()), checkpoint.stored, device, watch)
+    if config.weights == "dtype":
+        model = checkpoint.build(dtype_of(config.dtype), device).requires_grad_(False).eval()
+        fill(dict(model.weight_names()), checkpoint.stored, device, watch)
+        return model, checkpoint.codec
+    model = checkpoint.build(dtype_of(config.dtype), device, weights_on="meta").eval()
+    read, total = 0, sum(tensor.nbytes for tensor in checkpoint.stored.values())
+
+    def fill_part(wanted: dict[str, Tensor]) -> None:
+        nonlocal read
+        before = read
+        fill(wanted, checkpoint.stored, device, None if watch is None else lambda part, _: watch(before + part, total))
+        read += sum(checkpoint.stored[name].nbytes for name in wanted)
+
+    fill_packed(model, fill_part, config.weights, config.device)
     return model, checkpoint.codec
 
 
 def describe(path: str | Path) -> ModelDescription:
     """Whether a folder can be loaded, and how large it will be."""
     checkpoint = Checkpoint.read(path)
+    model = checkpoint.build(torch.float32, "meta")
+    packable, rows = saved(model)
     return ModelDescription(
         family=checkpoint.family.name,
         shape=checkpoint.blueprint.shape,
@@ -116,7 +142,9 @@ def describe(path: str | Path) -> ModelDescription:
         rotary=checkpoint.blueprint.rotary,
         shift=checkpoint.blueprint.shift,
         experts=checkpoint.blueprint.experts,
-        parameters=sum(tensor.numel() for _, tensor in checkpoint.build(torch.float32, "meta").weight_names()),
+        parameters=sum(tensor.numel() for _, tensor in model.weight_names()),
+        packable=packable,
+        packable_rows=rows,
     )
 
 

@@ -47,11 +47,15 @@ class Experts(nn.Module):
         self.up = nn.Parameter(torch.empty(count, inner, hidden, **like))
         self.down = nn.Parameter(torch.empty(count, hidden, inner, **like))
         self.shared = GatedMlp(hidden, blueprint.shared_width, like) if blueprint.shared_width else None
+        self.packed = False  # the stacks are quantised (`packed.py`)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [N, D] -> [N, D]."""
         expert, weight = self.router(x)  # [N, k] each
-        out = grouped_mlp(x, expert, weight, self.gate, self.up, self.down)
+        stacks: tuple[Tensor, ...] = (self.gate, self.up, self.down)
+        if self.packed:  # products by expert read plain memory: this layer's are unpacked for the moment
+            stacks = tuple(stack.dequantize() for stack in stacks)
+        out = grouped_mlp(x, expert, weight, *stacks)
         return out if self.shared is None else out + self.shared(x)
 
     def named_parts(self, j: int) -> dict[str, Tensor]:

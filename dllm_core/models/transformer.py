@@ -36,6 +36,7 @@ class Block(nn.Module):
 
         self.attn_norm = parameter(hidden)
         self.qkv_proj = parameter(sum(self.split), hidden)
+        self.cuts: dict[tuple[int, int], Tensor] = {}  # rows of qkv_proj, where it cannot be cut while decoding
         self.qkv_bias = parameter(sum(self.split)) if made.qkv_bias else None
         self.q_norm, self.k_norm = (parameter(d) if made.qk_norm else None for _ in range(2))
         self.attn_out = parameter(hidden, heads * d)
@@ -70,7 +71,8 @@ class Block(nn.Module):
     def _project(self, x: Tensor, start: int, stop: int) -> Tensor:
         """x [N, D] through these rows of the joint matrix -> [N, heads of any kind, d]."""
         bias = None if self.qkv_bias is None else self.qkv_bias[start:stop]
-        out = F.linear(rms_norm(x, self.attn_norm, self.eps), self.qkv_proj[start:stop], bias)
+        rows = self.cuts[start, stop] if self.cuts else self.qkv_proj[start:stop]
+        out = F.linear(rms_norm(x, self.attn_norm, self.eps), rows, bias)
         heads: Tensor = out.unflatten(-1, (-1, self.shape.head_dim))
         return heads
 
@@ -102,10 +104,11 @@ class Transformer(nn.Module):
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         blueprint: Blueprint | None = None,
+        weights_on: torch.device | str | None = None,
     ) -> None:
-        """blueprint: takes the place of the config's own."""
+        """blueprint: takes the place of the config's own. weights_on: a device for the parameters alone."""
         super().__init__()
-        like: dict[str, Any] = {"dtype": dtype, "device": device}
+        like: dict[str, Any] = {"dtype": dtype, "device": device if weights_on is None else weights_on}
         made = config.blueprint() if blueprint is None else blueprint
         self.config, self.made, self.mask_id, self.eos_ids = config, made, mask_id, eos_ids
         phases = rotary_table(made.shape.max_positions, made.rotary, made.theta, device)

@@ -54,16 +54,35 @@ def masked_positions(rng: Random, prompt: int, answer: int, width: int) -> tuple
     return [*chosen, *range(inside.stop, width)], inside.stop
 
 
+def masked_in_blocks(rng: Random, prompt: int, answer: int, width: int, causal: int) -> tuple[list[int], int]:
+    """The same for a block-causal model, each of whose blocks is masked at a rate of its own; one in four wholly."""
+    chosen: list[int] = []
+    for start in range(prompt // causal * causal, width, causal):
+        inside = range(max(start, prompt), min(start + causal, width))
+        t = 1.0 if rng.random() < 0.25 else rng.random()
+        chosen += [p for p in inside if rng.random() < t] or [rng.choice(inside)]
+    return chosen, prompt + answer
+
+
 def batches(
-    tokenizer: PreTrainedTokenizerFast, start: int, fill: int, mask_id: int
+    tokenizer: PreTrainedTokenizerFast,
+    start: int,
+    fill: int,
+    mask_id: int,
+    families: tuple[str, ...] = tuple(FAMILIES),
+    causal: int = 0,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """From step `start` on: canvas [b, T], target [b, T] and loss weight [b, T]; each batch has one of the widths."""
+    """From step `start` on: canvas [b, T], target [b, T] and loss weight [b, T]; each batch has one of the widths.
+
+    Families that only copy need no exercises, and get none. causal: block size of a block-causal model, 0 for others.
+    """
     rng, waiting, step = Random(1000 + start), {width: [] for width in CANVASES}, start
-    copying = encoded(tokenizer, 1000 + start, COPYING)
+    copying = encoded(tokenizer, 1000 + start, tuple(f for f in COPYING if f in families) or families)
     practice = encoded(tokenizer, 3000 + start, ("sums", "count", "order", *PRACTICE))
-    everything = encoded(tokenizer, 2000 + start, tuple(FAMILIES))
+    everything = encoded(tokenizer, 2000 + start, families)
+    only_copying = set(families) <= set(COPYING)
     while True:
-        practising = rng.random() < PRACTICE_SHARE
+        practising = rng.random() < PRACTICE_SHARE and not only_copying
         prompt, answer = next(copying if step < COPYING_STEPS else practice if practising else everything)
         longest = SHORT if step < COPYING_STEPS or practising else CANVASES[-1]
         fitting = [width for width in CANVASES if len(prompt) + len(answer) <= width <= longest]
@@ -78,7 +97,8 @@ def batches(
         canvas, weight = target.clone(), torch.zeros(count, width)
         for row, (asked, told) in enumerate(waiting[width]):
             target[row, : len(asked) + len(told)] = torch.tensor(asked + told)
-            chosen, suffix = masked_positions(rng, len(asked), len(told), width)
+            sizes = len(asked), len(told), width
+            chosen, suffix = masked_in_blocks(rng, *sizes, causal) if causal else masked_positions(rng, *sizes)
             weight[row, chosen] = 1.0
             weight[row, suffix:] *= SUFFIX_WEIGHT
             canvas[row] = target[row]

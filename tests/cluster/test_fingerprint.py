@@ -47,6 +47,7 @@ def fingerprint(base, **changes):
         {"input": {"system": "be brief"}},
         {"input": {"limit": 5}},
         {"model": {"dtype": "bfloat16"}},
+        {"model": {"weights": "int8"}},
         {"output": {"column_prefix": "x_"}},
         {"output": {"format": "arrow"}},
     ],
@@ -68,6 +69,10 @@ def test_what_decides_the_table_changes_it(base, change):
 )
 def test_what_decides_only_the_speed_does_not(base, change):
     assert digest(fingerprint(base, **change)) == digest(fingerprint(base))
+
+
+def test_a_job_begun_before_weights_could_be_packed_goes_on(base):
+    assert set(fingerprint(base)["model"]) == {"dtype", "files"}
 
 
 def test_where_files_lie_does_not_matter_but_what_they_hold_does(base, tmp_path):

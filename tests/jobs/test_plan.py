@@ -82,6 +82,20 @@ def test_families_are_told_apart_in_the_plan(tmp_path, name, words):
     assert line.endswith("no chat template: input.mode raw")
 
 
+@pytest.mark.parametrize("weights", ["int8", "fp8"])
+def test_packed_weights_are_told_and_leave_room_for_more_slots(tmp_path, weights):
+    """No library is needed to plan. 90 % of the bundled weights lie in matrices of layers: 1 byte of 4 in fp32."""
+    prompts = write_prompts(tmp_path / "in.parquet", ["a"])
+    whole, packed = (
+        forecast(examine(job_config(tmp_path, prompts, **{"model__weights": kind}))) for kind in ("dtype", weights)
+    )
+    assert f"5.34 M parameters in float32, of which 90 % in {weights}; sees both ways" in plan_text(packed)
+    assert whole.weight_bytes == 4 * whole.model.parameters
+    assert 0.32 < packed.weight_bytes / whole.weight_bytes < 0.34
+    assert packed.memory.weights == packed.weight_bytes
+    assert packed.memory.slots_on(1.5) > whole.memory.slots_on(1.5)
+
+
 @pytest.mark.parametrize(("kind", "kept"), [("klass", True), ("credit", True), ("threshold", False)])
 def test_what_a_commit_policy_keeps_is_part_of_the_memory(tmp_path, kind, kept):
     config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", ["a"]), decode__commit={"kind": kind})

@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 ROUNDS ?= 20
 
-.PHONY: setup generate test test-gpu chaos check fmt size train-tiny
+.PHONY: setup generate comparison test test-gpu chaos check fmt size train-tiny
 
 setup: .venv/.stamp  ## environment with everything to run, test and develop
 
@@ -13,6 +13,9 @@ setup: .venv/.stamp  ## environment with everything to run, test and develop
 
 generate: setup  ## the bundled model answers bundled problems; answers, statistics, exact match
 	$(BIN)/python jobs/generate.py --config examples/word_problems.yaml && $(BIN)/python jobs/evaluate.py --output out/word_problems --answer-column answer --by family
+
+comparison: setup  ## the papers' methods on the bundled model, in one table and one page; hours, goes on where it was stopped
+	$(BIN)/python jobs/sweep.py --config examples/comparison.yaml && $(BIN)/python jobs/report.py --output out/comparison --to comparison.html --title "Methods compared"
 
 test: setup  ## all tests, on two cores; those that need a GPU skip without one
 	$(BIN)/pytest -n 2 --dist loadfile

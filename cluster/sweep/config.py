@@ -16,7 +16,6 @@ from pydantic import Field, field_validator, model_validator
 from cluster.config import OutputConfig
 from dllm_core.closed import Config
 
-Values = dict[str, dict[str, Any]] | list[Any]
 SHARED = ("output", "cluster", "s3")  # one pool, one place: the same for all cells
 MetricName = Literal["exact", "contains", "numeric", "math", "parallel_bench"]
 
@@ -40,7 +39,7 @@ class SweepConfig(Config):
     base: dict[str, Any] = Field(
         default_factory=dict, description="settings of a job that all cells share; as flags --base.NAME"
     )
-    grid: dict[str, Values] = Field(default_factory=dict, description="axis -> its values")
+    grid: dict[str, Any] = Field(default_factory=dict, description="axis -> its values")
     cells: list[CellConfig] = Field(default_factory=list, description="more cells")
     baseline: str | None = Field(
         default=None, description="value of an axis, or name of a cell, with which all others are compared row by row"
@@ -58,6 +57,8 @@ class SweepConfig(Config):
         if "output" in self.base:
             raise ValueError("base.output: where results lie is the sweep's own; give output beside base")
         for axis, values in self.grid.items():
+            if not isinstance(values, dict | list):
+                raise ValueError(f"grid.{axis}: {values!r} stands where its values belong; give {{NAME: SETTINGS}}")
             if not values:
                 raise ValueError(f"grid.{axis} has no value")
             if isinstance(values, list) and "." not in axis:
@@ -67,4 +68,9 @@ class SweepConfig(Config):
                 )
             if axis.split(".")[0] in SHARED:
                 raise ValueError(f"grid.{axis}: {axis.split('.')[0]} is the same for all cells; set it in base")
+            for name, settings in values.items() if isinstance(values, dict) else []:
+                if not isinstance(settings, dict):
+                    raise ValueError(
+                        f"grid.{axis}.{name}: {settings!r} stands where settings belong; give {{}} for none"
+                    )
         return self

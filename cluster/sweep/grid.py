@@ -83,8 +83,6 @@ def _draft(config: SweepConfig, name: str, at: Mapping[str, str], entry: int, ch
     for axis, value in at.items():
         stronger = named(config.grid[axis])[value]
         if axis in BELOW:
-            if not isinstance(stronger, Mapping):
-                raise ConfigError(f"grid.{axis}.{value}: {stronger!r} stands where settings belong")
             if axis == "prompts":
                 judged |= {key: stronger[key] for key in OF_PROMPTS if key in stronger}
                 stronger = {key: each for key, each in stronger.items() if key not in OF_PROMPTS}

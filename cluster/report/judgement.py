@@ -3,6 +3,7 @@ second with the Pareto front, and accuracy within each group.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cluster.report.alike import unlike
 from cluster.report.html import Cell, Html, figure, joined, number, section, table, tag, text
@@ -60,32 +61,48 @@ def judgement_section(runs: Sequence[Run], metric: str, by: str | None) -> Html:
     return section("Accuracy", shown, groups(runs, metric, by) if by is not None else Html(""))
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A run with both figures, as a plot shows it."""
+
+    letter: str
+    name: str
+    speed: float
+    accuracy: float  # percent
+    low: float  # of its 95 % interval, percent
+    high: float
+
+
 def scatter(runs: Sequence[Run], speeds: Sequence[float | None], name: str, metric: str) -> Html:
-    """Runs that have both figures; those on the front are filled and joined."""
+    """Runs that have both figures."""
     known = [
-        (run, speed, 100 * run.accuracy)
+        Point(run.letter, run.name, speed, 100 * run.accuracy, *(100 * end for end in wilson(right_of(run), rows)))
         for run, speed in zip(runs, speeds, strict=True)
-        if speed is not None and run.accuracy is not None
+        if speed is not None and run.accuracy is not None and (rows := len(run.scored))
     ]
+    return front(known, name, metric)
+
+
+def front(known: Sequence[Point], name: str, metric: str) -> Html:
+    """Accuracy against speed; points on the front are filled and joined. name: of the speed."""
     caption = f"Accuracy ({metric}, %) against {name}. Filled: no other run is better in both; whiskers: 95 %."
     if not known:
         return tag("figure", tag("p", text(f"No run has a figure for {name}.")), tag("figcaption", text(caption)))
-    points = [(speed, share) for _, speed, share in known]
-    front = pareto(points)
-    spans = [tuple(100 * end for end in wilson(right_of(run), len(run.scored))) for run, _, _ in known]
+    points = [(point.speed, point.accuracy) for point in known]
+    best = pareto(points)
     frame = Frame(
         (0, max(x for x, _ in points)),
-        (min(low for low, _ in spans), max(high for _, high in spans)),
+        (min(point.low for point in known), max(point.high for point in known)),
         (name, f"{metric} %"),
     )
-    frame.line([points[i] for i in front])
-    for i, (run, speed, share) in enumerate(known):
-        frame.whisker(speed, *spans[i])
-        kind = "dot best" if i in front else "dot"
-        frame.dot(speed, share, f"{run.letter} {run.name}: {share:.1f} % at {speed:,.2f} {name}", run.letter, kind)
+    frame.line([points[i] for i in best])
+    for i, each in enumerate(known):
+        frame.whisker(each.speed, each.low, each.high)
+        told = f"{each.letter} {each.name}: {each.accuracy:.1f} % at {each.speed:,.2f} {name}"
+        frame.dot(each.speed, each.accuracy, told, each.letter, "dot best" if i in best else "dot")
     lines = [
-        [run.letter, number(speed), number(share, 1), "yes" if i in front else "no"]
-        for i, (run, speed, share) in enumerate(known)
+        [each.letter, number(each.speed), number(each.accuracy, 1), "yes" if i in best else "no"]
+        for i, each in enumerate(known)
     ]
     return figure(frame.drawn(caption), caption, table(["run", name, f"{metric} %", "on the front"], lines, caption))
 

@@ -1,14 +1,23 @@
 """Settings of all runs side by side: those that differ first and marked, the rest folded away."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from cluster.report.html import Html, joined, section, table, tag, text
-from cluster.report.run import Run
 
 PLACES = ("output.path", "output.root")  # where a result lies is its name, not a setting to compare
 
 
-def settings_section(runs: Sequence[Run]) -> Html:
+class Told(Protocol):
+    """A run, or a cell of a sweep."""
+
+    @property
+    def letter(self) -> str: ...
+    @property
+    def settings(self) -> Mapping[str, str]: ...
+
+
+def settings_section(runs: Sequence[Told]) -> Html:
     names = [name for name in dict.fromkeys(name for run in runs for name in run.settings) if name not in PLACES]
     apart = [name for name in names if len({run.settings.get(name) for run in runs}) > 1]
     same = [name for name in names if name not in apart]

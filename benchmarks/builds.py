@@ -52,11 +52,10 @@ def build_cases(dtype: torch.dtype) -> Iterator[Case]:
     yield from store_cases(SMALL, "cpu", dtype, d=64)
 
 
-def builds(arch: int) -> Iterator[Build]:
-    """Every kernel that the cases launch, once for each set of compile-time choices."""
+def as_if_on(arch: int) -> None:
+    """From here on Triton takes a device of this compute capability for the one that is there."""
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.runtime.jit import JITFunction
 
     target = SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", arch, 32),
@@ -64,6 +63,13 @@ def builds(arch: int) -> Iterator[Build]:
         get_current_stream=lambda device: 0,
     )
     triton.runtime.driver.set_active(target)
+
+
+def builds(arch: int) -> Iterator[Build]:
+    """Every kernel that the cases launch, once for each set of compile-time choices."""
+    from triton.runtime.jit import JITFunction
+
+    as_if_on(arch)
     run, seen, asked = JITFunction.run, set(), []
 
     def build(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:

@@ -70,8 +70,8 @@ def attention_probs_torch(
     own = own.repeat_interleave(q.shape[1] // k.shape[1], 2)  # [n, T, H, d]
     wide = torch.promote_types(q.dtype, torch.float32)
     score = torch.einsum("nhd,nthd->nht", q.to(wide), own.to(wide)) * q.shape[-1] ** -0.5
-    weights: Tensor = score.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
-    return weights
+    weights = score.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
+    return weights.masked_fill((place >= reach[:, None])[:, None], 0.0)  # also of a row that is NaN
 
 
 def mean_attention(q: Tensor, k: Tensor, runs: list[Run], width: int, keys: Tensor | None = None) -> Tensor:
@@ -363,6 +363,8 @@ def _sum_kernel(part_ptr, received_ptr, table_ptr, width, BLOCK: tl.constexpr):
     begin, end = tl.load(table_ptr + 4 * group), tl.load(table_ptr + 4 * group + 1)
     first, reach = tl.load(table_ptr + 4 * group + 2), tl.load(table_ptr + 4 * group + 3)
     total = tl.zeros([BLOCK], tl.float32)
-    for tile in range(begin, end):
-        total += tl.load(part_ptr + tile * width + j, mask=j < width, other=0.0)
+    line = part_ptr + begin.to(tl.int64) * width + j
+    for _ in range(begin, end):
+        total += tl.load(line, mask=j < width, other=0.0)
+        line += width
     tl.atomic_add(received_ptr + first + j, total, mask=j < reach)

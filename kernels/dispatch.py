@@ -20,6 +20,7 @@ __all__ = [
     "tl", "using", "widened",
 ]  # fmt: skip
 
+SIZES_OF_A_BATCH = ("rows", "parts", "plane", "tiles", "splits", "places")  # no build for 1 or 16 n of these
 KERNEL_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 Way = Literal["kernels", "twins"]
 _WAY: ContextVar[Way | None] = ContextVar("kernels or twins", default=None)  # None: the device decides
@@ -48,7 +49,8 @@ else:
     INTERPRETED = bool(triton.knobs.runtime.interpret)
 
     def jit(kernel: Callable[..., Any]) -> Any:
-        return triton.jit(kernel)
+        named = kernel.__code__.co_varnames[: kernel.__code__.co_argcount]
+        return triton.jit(kernel, do_not_specialize=[name for name in named if name in SIZES_OF_A_BATCH])
 
 
 @contextmanager

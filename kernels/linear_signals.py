@@ -87,7 +87,7 @@ def linear_signals_triton(
                 num_warps=8 if block_rows == BLOCK_ROWS else 4, enable_fp_fusion=True,
                 num_stages=3,
             )  # fmt: skip
-    return joined(sums, tokens, draw, margin)
+    return joined(sums, tokens, draw, margin, parts)
 
 
 @jit
@@ -120,6 +120,7 @@ def _linear_kernel(
     below = tl.where(below < LEAST, LEAST, below)
     e = tl.exp(below)
     at, own = row * tl.num_programs(1) + part, row < rows
+    plane = part.to(tl.int64) * 0 + plane  # six planes may pass 2^31
     tl.store(sums_ptr + at, m, mask=own)
     tl.store(sums_ptr + plane + at, runner_up, mask=own)
     tl.store(sums_ptr + 2 * plane + at, tl.sum(e, axis=1), mask=own)

@@ -122,11 +122,11 @@ def token_signals_triton(
     if rows:
         with torch.cuda.device_of(logits):
             _parts_kernel[(rows, parts)](
-                logits, sums, tokens, *drawn, logits.stride(0), rows * parts,
-                VOCAB=vocab, TILES=each, BLOCK=block, DRAW=draw is not None, COLDEST=COLDEST, STREAM=SAMPLER_STREAM,
+                logits, sums, tokens, *drawn, logits.stride(0), rows * parts, each,
+                VOCAB=vocab, BLOCK=block, DRAW=draw is not None, COLDEST=COLDEST, STREAM=SAMPLER_STREAM,
                 LEAST=LEAST, num_warps=8 if block >= BLOCK_DRAWN else 4, enable_fp_fusion=True,
             )  # fmt: skip
-    said = joined(sums, tokens, draw, margin)
+    said = joined(sums, tokens, draw, margin, tiles)
     if draw is not None and draw.narrow:
         narrow = (draw.temperature > 0) & (draw.top_p < 1)
         if bool(narrow.any()):  # a nucleus takes a sort of the whole row; no kernel here has one
@@ -134,17 +134,18 @@ def token_signals_triton(
     return said
 
 
-def joined(sums: Tensor, tokens: Tensor, draw: Draw | None, margin: bool) -> TokenSignals:
-    """The parts sums [6, N, S], tokens [2, N, S] of rows -> what the rows say."""
+def joined(sums: Tensor, tokens: Tensor, draw: Draw | None, margin: bool, most: int) -> TokenSignals:
+    """The parts sums [6, N, S], tokens [2, N, S] of rows -> what the rows say. most: no call brings more parts."""
     rows, parts = sums.shape[1:]
+    padded = power_of_2(most)  # not of S, which follows the rows
     token = torch.empty(rows, dtype=torch.int64, device=sums.device)
     out = torch.empty(4, rows, device=sums.device)
     if rows:
         with torch.cuda.device_of(sums):
             _join_kernel[(rows,)](
                 sums, tokens, draw_pointers(draw, tokens)[0], token, out, rows, parts,
-                PADDED=power_of_2(parts), DRAW=draw is not None,
-                num_warps=1 if parts <= 256 else 4, enable_fp_fusion=True,
+                PADDED=padded, DRAW=draw is not None,
+                num_warps=1 if padded <= 256 else 4, enable_fp_fusion=True,
             )  # fmt: skip
     confidence, entropy, lead, log_sum = out.unbind()
     return TokenSignals(token, confidence, entropy, lead if margin else None, log_sum)
@@ -161,7 +162,7 @@ def draw_pointers(draw: Draw | None, unused: Tensor) -> tuple[Tensor, ...]:
 @jit
 def _parts_kernel(
     x_ptr, sums_ptr, tokens_ptr, temperature_ptr, seed_ptr, position_ptr, turn_ptr, x_row_stride, plane,
-    VOCAB: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr, DRAW: tl.constexpr, COLDEST: tl.constexpr,
+    tiles, VOCAB: tl.constexpr, BLOCK: tl.constexpr, DRAW: tl.constexpr, COLDEST: tl.constexpr,
     STREAM: tl.constexpr, LEAST: tl.constexpr,
 ):  # fmt: skip
     row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)  # row * stride passes 2^31 at 17k rows of 126k logits
@@ -178,8 +179,8 @@ def _parts_kernel(
         key = key_with(key_with(key_with(zero, tl.load(seed_ptr + row)), tl.load(position_ptr + row)),
                        tl.load(turn_ptr + row))  # fmt: skip
         temperature = tl.maximum(temperature, COLDEST)
-    for i in range(TILES):
-        tile = part * TILES + i
+    for i in range(0, tiles):  # not of compile time: their number follows the rows, and each would be built
+        tile = part * tiles + i
         column = tile * BLOCK + lane
         x = tl.load(x_ptr + row * x_row_stride + column, mask=column < VOCAB, other=-float("inf")).to(tl.float32)
         known = tl.where(x == x, x, -float("inf"))  # a NaN is no maximum, but it enters the sums
@@ -205,7 +206,7 @@ def _parts_kernel(
     token = top_tile * BLOCK + lane
     best = tl.min(tl.where(top == m, token, 2147483647), axis=0)
     runner_up = tl.max(tl.where(token == best, second, top), axis=0)
-    at = row * tl.num_programs(1) + part
+    at, plane = row * tl.num_programs(1) + part, row * 0 + plane  # int64, as six planes may pass 2^31
     tl.store(sums_ptr + at, m)
     tl.store(sums_ptr + plane + at, runner_up)
     tl.store(sums_ptr + 2 * plane + at, tl.sum(s, axis=0))
@@ -223,8 +224,9 @@ def _parts_kernel(
 def _join_kernel(
     sums_ptr, tokens_ptr, temperature_ptr, token_ptr, out_ptr, rows, parts, PADDED: tl.constexpr, DRAW: tl.constexpr
 ):
-    row = tl.program_id(0)
+    row = tl.program_id(0).to(tl.int64)
     part = tl.arange(0, PADDED)
+    rows = row * 0 + rows  # int64, as six planes of many rows and parts pass 2^31
     own, plane = part < parts, rows * parts
     at = row * parts + part
     best = tl.load(sums_ptr + at, mask=own, other=-float("inf"))

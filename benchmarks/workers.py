@@ -41,7 +41,7 @@ SLOTS, STEP, MEAN, SIGMA = 16, 0.01, 40, 1.0  # requests side by side; seconds; 
 
 
 class SleepingEngine:
-    def __init__(self, config: JobConfig) -> None:
+    def __init__(self, config: JobConfig, watch: object = None) -> None:
         self.codec, self.width = TextCodec.load(config.model.path), config.engine.width
 
     def decode(self, source: Callable[[], Request | None]) -> Iterator[Completion]:

@@ -32,7 +32,7 @@ from cluster.summary import SUCCESS, SUMMARY, RunFacts, Summary, summed
 from cluster.upkeep import Spent, Upkeep, told_before
 from cluster.wording import counted
 from cluster.work.driver import Driver
-from cluster.work.happenings import Finished, Happening, Loaded, Lost, Warned, as_record
+from cluster.work.happenings import OUT_OF_MEMORY, Finished, Happening, Loaded, Lost, Warned, as_record
 from cluster.work.metrics import Meters
 from cluster.work.pool import RayPool
 from cluster.work.probe import Probe, planted
@@ -76,7 +76,7 @@ class Job:
             self.retries = retries(self.storage, [s for s in self.plan.shards if s.id in self.done], self.config.output)
             self.done = {id: part for id, part in self.done.items() if id not in self.retries}
         self.books = Books(self.storage, self.plan, self.config)
-        self.workers_lost = 0
+        self.workers_lost, self.halvings = 0, 0
         self.upkeep = Upkeep(self.config.cluster.gpus)
         self.spent_before = Spent()  # by earlier runs
         self.started = time.monotonic()
@@ -216,6 +216,8 @@ class Job:
                 self.loaded = time.monotonic()
             case Lost():
                 self.workers_lost += 1
+            case Warned(kind) if kind == OUT_OF_MEMORY:
+                self.halvings += 1
         self.log.add(*as_record(happening))
 
     def _compact(self, reports: Mapping[str, ShardReport]) -> None:
@@ -249,6 +251,7 @@ class Job:
             load_seconds=(self.loaded or now) - self.started if device_seconds is None else 0.0,
             workers_lost=self.workers_lost,
             peak_bytes=peak_bytes,
+            halvings=self.halvings,
         )
         spent, total = self.spent_before + self.upkeep.spent(), summed(reports.values())
         facts = total, run, spent, self.books.shared_ids(reports)

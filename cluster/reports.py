@@ -13,6 +13,7 @@ class WorkerReport:
     width: int  # positions of the longest request it can take
     seconds: float  # spent loading
     versions: Mapping[str, str] = field(default_factory=dict)
+    halvings: tuple[str, ...] = ()  # a sentence for each time that memory ran out and the engine halved its slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ class ShardReport:
     refused: str = ""  # why nobody can do any shard of this job; nothing was done then
     device_seconds: float = 0.0  # that the worker's device was this job's since its last report; 0 outside of sweeps
     peak_bytes: int = 0  # most memory in use while it was; 0 outside of sweeps
+    halvings: tuple[str, ...] = ()  # as of a worker's report; what no report of this worker has told before
 
     @property
     def decoded(self) -> Tally:
@@ -101,4 +103,5 @@ class WorkerProgress:
     waiting: int = 0  # requests that have no slot yet
     open_rows: int = 0  # completed requests of shards in hand
     open_tokens: int = 0  # their answer tokens
+    slots: int = 0  # 0: as many as were configured
     loaded: float = 1.0  # share of the weights that is read; below 1 nothing is decoded yet

@@ -40,6 +40,7 @@ class RunFacts:
     load_seconds: float = 0.0
     workers_lost: int = 0
     peak_bytes: int = 0  # most memory of one worker; 0 where it was not measured
+    halvings: int = 0  # times that a worker's memory ran out and it went on with half of its slots
 
     @property
     def tokens_per_second(self) -> float:
@@ -76,7 +77,7 @@ class Summary:
     @property
     def warnings(self) -> list[str]:
         shared = [f"{self.shared_ids} of {counted(self.input_rows, 'row')} share their id with another one"]
-        return notable(self.total) + (shared if self.shared_ids else [])
+        return [*notable(self.total), *(shared if self.shared_ids else []), *cramped(self.run)]
 
     def save(self, storage: Storage) -> None:
         derived = {
@@ -118,6 +119,13 @@ def notable(total: Tally) -> list[str]:
         if answers and count / answers > NOTABLE:
             found.append(f"{count} of {answers} answers ({count / answers:.0%}) {what}")
     return found
+
+
+def cramped(run: RunFacts) -> list[str]:
+    if not run.halvings:
+        return []
+    times = counted(run.halvings, "time")
+    return [f"memory ran out {times} and slots were halved: set engine.slots lower; _run/events.jsonl says where"]
 
 
 def summed(reports: Iterable[ShardReport]) -> Tally:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from dllm_core.canvas import Canvas
+from dllm_core.canvas import Canvas, Seat
 from dllm_core.capacity import capacity
 from dllm_core.clock import DecisionClock
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
@@ -23,6 +23,7 @@ from dllm_core.pool import Pool, Source, Waiting
 from dllm_core.project import by_table
 from dllm_core.replay import Replay
 from dllm_core.request import Completion, Request
+from dllm_core.shortage import Blame, OutOfMemory, Room, free_memory, in_short, no_room, ran_out
 from dllm_core.stats import EngineCounter, EngineProgress, SlotCounts
 from dllm_core.stopping import Stopping
 from dllm_core.store import LayerStore
@@ -36,8 +37,12 @@ from kernels.dispatch import fused
 class Engine:
     """Decodes requests under one configuration. Not thread-safe, but for `progress`.
 
-    Raises ConfigError for a configuration that can never run.
+    Where memory runs out it goes on with half of its slots (see `shortage.py`). Raises ConfigError for a configuration
+    that can never run, and OutOfMemory where memory does not hold the slots of one request.
     """
+
+    store: LayerStore
+    replay: Replay | None
 
     def __init__(
         self,
@@ -64,20 +69,8 @@ class Engine:
         cache.refuse_unfit(model.shape)
         sizes.refuse_device(str(device))
         self.method.frontier.refuse_unfit(model.shape)
-        self.store = LayerStore(
-            model.shape,
-            self.cells,
-            dtype,
-            device,
-            cache.keeps_hidden,
-            cache.keeps_plain_keys,
-            cache.keeps_updates,
-            turns_back=fused(torch.empty(0, dtype=dtype, device=device))
-            and all(by_table(layer, model.shape.head_dim) for layer in self.model.layers),
-        )
-        self.replay = (
-            Replay(self.model, self.store, sizes.slots, self.width, sizes.graph_rows) if sizes.graph_rows else None
-        )
+        self.dtype, self.guided, self.blame = dtype, config.guidance > 0, Blame()
+        self._furnish(Room(sizes.slots, self.cells))
 
     @classmethod
     def from_config(
@@ -120,23 +113,114 @@ class Engine:
             self.busy = False
 
     def _decode(self, source: Source) -> Iterator[Completion]:
-        config, sizes, model = self.config, self.sizes, self.model
-        canvas = Canvas.empty(
-            sizes.slots, self.width, model.mask_id, model.eos_ids, self.device, causal=model.causal,
+        done = self._with_what_fits(Waiting(source, self.refusal, self.sizes.look_ahead))
+        return done if self.recording is None else self.recording.signed(done)
+
+    def _with_what_fits(self, waiting: Waiting) -> Iterator[Completion]:
+        """All that waits, anew with less room whenever memory runs out."""
+        self.blame = Blame()  # ids are unlike others of one call alone
+        while True:
+            canvas, why = None, ""
+            try:
+                canvas = self._canvas()
+                yield from decode(self.model, self.method, canvas, self._desk(canvas, waiting), self.sizes.max_rows)
+            except (MemoryError, RuntimeError) as error:
+                if not ran_out(error):
+                    raise
+                why = in_short(error)
+            seats = [] if canvas is None else [seat for seat in canvas.seats if seat is not None]
+            del canvas
+            if why:
+                yield from self._go_on_with_less(waiting, seats, why)
+            elif waiting.queue:  # a guided request, and one slot is left
+                self.guided = True
+                self._refurnish(self.room.widened(2, self.width, self.cells))
+            else:
+                return
+
+    def _go_on_with_less(self, waiting: Waiting, seats: list[Seat], why: str) -> Iterator[Completion]:
+        """seats: what sat in slots when memory ran out, for this reason."""
+        room, ids = self.room, [seat.request.id for seat in seats]
+        less = room.halved(self._seats([seat.request for seat in seats]), self.width)
+        self.blame.ran_out(room, ids)
+        if less != room:
+            self._tell(less, why, len(seats))
+            waiting.put_back([(seat.request, seat.read_at) for seat in seats])
+            self._refurnish(less)
+        elif seats:  # alone
+            self._refurnish(self.blame.acquit(ids[0], room))
+            yield Completion(ids[0], [], "", "error", no_room(seats[0].request, room, why))
+        else:
+            raise OutOfMemory(room, why)
+
+    def _seats(self, requests: list[Request]) -> int:
+        """Slots without which none of these can be decoded; of none, without which nothing can."""
+        guided = any(request.guidance > 0 for request in requests) if requests else self.guided
+        return 2 if guided else 1
+
+    def _tell(self, less: Room, why: str, begun: int) -> None:
+        again = f"; {begun} row{'s' * (begun > 1)} in slots to begin anew" if begun else ""
+        self.counter.halve(f"memory ran out with {self.room} ({why}), going on with {less}{again}")
+
+    def _furnish(self, room: Room) -> None:
+        """Store and graphs of this room, or of less where memory does not hold them. Raises OutOfMemory."""
+        self.room = room
+        while True:
+            try:
+                self.store = self._store(self.room.cells)
+                self.replay = self._replay()
+            except (MemoryError, RuntimeError) as error:
+                if not ran_out(error):
+                    raise
+                why = in_short(error)
+            else:
+                self.counter.seat(self.room.slots)
+                return
+            less = self.room.halved(self._seats([]), self.width)
+            if less == self.room:
+                raise OutOfMemory(self.room, why)
+            self._tell(less, why, 0)
+            self.room = less
+            free_memory()
+
+    def _refurnish(self, room: Room) -> None:
+        """As `_furnish`. The old ones go first: there is no memory for both."""
+        del self.store, self.replay
+        free_memory()
+        self._furnish(room)
+
+    def _store(self, cells: int) -> LayerStore:
+        shape, cache = self.model.shape, self.method.cache
+        turns_back = fused(torch.empty(0, dtype=self.dtype, device=self.device)) and all(
+            by_table(layer, shape.head_dim) for layer in self.model.layers
+        )
+        return LayerStore(
+            shape, cells, self.dtype, self.device, cache.keeps_hidden, cache.keeps_plain_keys, cache.keeps_updates,
+            turns_back=turns_back,
+        )  # fmt: skip
+
+    def _replay(self) -> Replay | None:
+        rows = self.sizes.graph_rows
+        return Replay(self.model, self.store, self.room.slots, self.width, rows) if rows else None
+
+    def _canvas(self) -> Canvas:
+        config, model = self.config, self.model
+        return Canvas.empty(
+            self.room.slots, self.width, model.mask_id, model.eos_ids, self.device, causal=model.causal,
             shift=model.shift, stop_at_eos=config.stop_at_eos, noise_per_step=config.noise == "step",
         )  # fmt: skip
-        desk = Desk(
+
+    def _desk(self, canvas: Canvas, waiting: Waiting) -> Desk:
+        return Desk(
             self.store,
-            Pool(self.cells),
-            Waiting(source, self.refusal, sizes.look_ahead),
-            Stopping(config.stop, self.codec.decode, model.eos_ids),
-            SlotCounts.empty(canvas, model.shape.layers, self.store.k.dtype, self.method.commit.rules),
+            Pool(self.room.cells),
+            waiting,
+            Stopping(self.config.stop, self.codec.decode, self.model.eos_ids),
+            SlotCounts.empty(canvas, self.model.shape.layers, self.store.k.dtype, self.method.commit.rules),
             self.counter,
             DecisionClock(),
             self.replay if self.method.replayable else None,
         )
-        done = decode(model, self.method, canvas, desk, sizes.max_rows)
-        return done if self.recording is None else self.recording.signed(done)
 
     def generate(self, requests: Iterable[Request]) -> list[Completion]:
         """All answers, in the order of the requests; ids need not differ."""

@@ -73,6 +73,10 @@ class Waiting:
                 return None
         return None
 
+    def put_back(self, taken: list[tuple[Request, float]]) -> None:
+        """What has to leave its slot unanswered; it stands before all others, the longest-waiting first."""
+        self.queue = [*sorted(taken, key=lambda each: each[1]), *self.queue]
+
     def answers(self) -> list[Completion]:
         """What was refused since the last call."""
         refused, self.refused = self.refused, []

@@ -51,21 +51,41 @@ def retire(canvas: Canvas, desk: Desk, failed: Tensor, broken: Tensor) -> list[C
     if lost:
         raise NoProgress(lost)
     stopped = desk.stopping.find(canvas)  # slot -> answer tokens
-    return [
-        completion(canvas, desk, b, status, fixed[b], stopped)
+    leaving = {
+        b: written(canvas, desk, b)  # of all before one leaves: should memory run out here, they leave together or not
         for b, now in enumerate(status)
         if canvas.seats[b] is not None and (now.finished or now.failed or b in stopped)
-    ]
+    }
+    return [completion(canvas, desk, b, status, fixed[b], stopped, leaving[b]) for b in leaving]
+
+
+class Written(NamedTuple):
+    """What stands in a slot, [T] each."""
+
+    token: list[int]
+    sure: list[float]
+    at: list[int]  # forward
+    by: list[int]  # index of a rule
+
+
+def written(canvas: Canvas, desk: Desk, b: int) -> Written:
+    at, by = torch.stack([desk.counts.fixed_at[b], desk.counts.fixed_by[b].int()]).tolist()
+    return Written(canvas.token[b].tolist(), canvas.confidence[b].tolist(), at, by)
 
 
 def completion(
-    canvas: Canvas, desk: Desk, b: int, status: list[Status], fixed: list[int], stopped: dict[int, int]
+    canvas: Canvas,
+    desk: Desk,
+    b: int,
+    status: list[Status],
+    fixed: list[int],
+    stopped: dict[int, int],
+    found: Written,
 ) -> Completion:
     """Empty slot b; its answer."""
     own, guide = status[b], canvas.pairs.get(b)
     rows = own.rows + (status[guide].rows if guide is not None else 0)
-    token, sure = canvas.token[b].tolist(), canvas.confidence[b].tolist()
-    at, by = torch.stack([desk.counts.fixed_at[b], desk.counts.fixed_by[b].int()]).tolist()
+    token, sure, at, by = found
     seat = vacate(canvas, b, desk.pool)
     request, first = seat.request, len(seat.request.prompt)
     measured: Measured = {

@@ -18,6 +18,7 @@ def admit(canvas: Canvas, waiting: Waiting, pool: Pool) -> Tensor:
     while empty and (taken := waiting.take(lambda request: fits(request, len(empty), pool))) is not None:
         request, read_at = taken
         b = empty.pop(0)
+        canvas.seats[b] = Seat(request, (), read_at, perf_counter())  # first, lest it be lost where memory runs out
         bases = [sit(canvas, b, request, request.prompt, pool)]
         changed[b] = True
         if request.guidance > 0:

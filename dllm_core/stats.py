@@ -1,6 +1,6 @@
 """Counts, taken where things happen: per slot on the device, per engine on the host."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -74,10 +74,12 @@ class EngineProgress:
     decision_seconds: float = 0.0  # of these, in policies
     live_slots: int = 0
     waiting: int = 0
+    slots: int = 0  # 0: as many as were configured
+    halvings: tuple[str, ...] = ()  # a sentence for each time that memory ran out and slots were halved
 
 
 class EngineCounter:
-    """Written by the decode loop alone; `snapshot` replaces one reference and so is whole in any thread."""
+    """Written by the engine's thread alone; `snapshot` replaces one reference and so is whole in any thread."""
 
     def __init__(self) -> None:
         self.snapshot = EngineProgress()
@@ -85,7 +87,8 @@ class EngineCounter:
     def step(self, canvas: Canvas, waiting: int, done: list[Completion], seconds: float, deciding: float) -> None:
         """One step is done: how long it took and how much of that was spent in policies."""
         was = self.snapshot
-        self.snapshot = EngineProgress(
+        self.snapshot = replace(
+            was,
             completed=was.completed + len(done),
             forwards=was.forwards + 1,
             answer_tokens=was.answer_tokens + sum(len(c.tokens) for c in done),
@@ -95,3 +98,10 @@ class EngineCounter:
             live_slots=sum(seat is not None for seat in canvas.seats),
             waiting=waiting,
         )
+
+    def seat(self, slots: int) -> None:
+        """The engine has so many slots now."""
+        self.snapshot = replace(self.snapshot, slots=slots)
+
+    def halve(self, sentence: str) -> None:
+        self.snapshot = replace(self.snapshot, halvings=(*self.snapshot.halvings, sentence))

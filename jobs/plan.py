@@ -36,6 +36,7 @@ def plan_text(found: Forecast) -> str:
         f"memory   per worker {size(found.weight_bytes)} weights, {size(found.kv_bytes)} keys and values, "
         f"{size(found.logit_bytes)} logits{kept}",
         f"fits     {fits_text(found)}",
+        f"if not   {less_text(found)}",
     ]
     if found.sampled:
         failed = len(found.too_long) + sum(found.refused.values())
@@ -71,6 +72,17 @@ def model_text(model: ModelDescription, dtype: str, packing: str = "dtype") -> s
 def fits_text(found: Forecast) -> str:
     counts = ", ".join(f"{found.memory.slots_on(gib)} on {gib} GiB" for gib in DEVICES)
     return f"slots of {counted(found.width, 'position')}, {size(found.memory.slot)} each: {counts}"
+
+
+def less_text(found: Forecast) -> str:
+    """What happens where the estimate was too low."""
+    least = 2 if found.decode.guidance > 0 else 1
+    if found.slots <= least:
+        return "a row that memory does not hold becomes an error row, and the others go on"
+    return (
+        f"a worker whose memory runs out goes on with half of its {counted(found.slots, 'slot')}, down to {least}; "
+        "rows begin anew with the same answers, and one that fits not even alone becomes an error row"
+    )
 
 
 def method_text(decode: DecodeConfig) -> str:

@@ -72,7 +72,8 @@ def engine_of(
     model, decode: DecodeConfig | None = None, commit=None, frontier=None, cache=None, device="cpu", **sizes
 ) -> Engine:
     """An engine with small sizes; policies given here take the place of the configured ones."""
-    dtype = next(model.parameters()).dtype if isinstance(model, nn.Module) else torch.float32
+    inner = model.model if isinstance(model, Cramped) else model
+    dtype = next(inner.parameters()).dtype if isinstance(inner, nn.Module) else torch.float32
     small = EngineConfig(**{"slots": 4, "width": 64} | sizes)
     engine = Engine(model, NumberCodec(), decode or DecodeConfig(), small, dtype, device)
     given = {"commit": commit, "frontier": frontier, "cache": cache}
@@ -90,6 +91,21 @@ def decoded(done: Completion) -> tuple:
     """The same without the names of rules: what two rules that fix the same have in common."""
     answer = done.tokens, done.text, done.finish_reason, done.fixed_at
     return *answer, done.forwards, done.full_passes, done.rows_computed
+
+
+class Cramped:
+    """A model on a device with memory for so many rows at once."""
+
+    def __init__(self, model: Transformer, rows: int) -> None:
+        self.model, self.rows = model, rows
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.__dict__["model"], name)
+
+    def embed(self, token: Tensor) -> Tensor:
+        if len(token) > self.rows:
+            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {len(token)} rows. GPU 0 has a total")
+        return self.model.embed(token)
 
 
 @dataclass

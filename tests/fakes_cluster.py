@@ -22,10 +22,12 @@ from cluster.work.happenings import Finished, Loaded, Lost, Shed, WorkerDied
 from cluster.work.queue import ShardQueue
 from cluster.work.session import connect
 from cluster.work.worker import load_engine  # noqa: F401  named on the command line
+from dllm_core.engine import Engine
 from dllm_core.errors import ConfigError
 from dllm_core.request import Completion, Request
 from dllm_core.stats import EngineProgress
 from dllm_core.text import TextCodec
+from tests.fakes import Cramped
 
 
 def make_shards(count: int, rows: int = 10, file: str = "a.parquet", group: int = 0) -> list[Shard]:
@@ -258,6 +260,13 @@ def sociable_engine(config: JobConfig, watch: object = None) -> FakeEngine:
         return answer(request)
 
     engine.answer = wait  # type: ignore[method-assign]
+    return engine
+
+
+def cramped_engine(config: JobConfig, watch: object = None) -> Engine:
+    """The real one, on a device with memory for 60 rows of a step."""
+    engine = Engine.from_config(config.model, config.decode, config.engine)
+    engine.model = Cramped(engine.model, rows=60)
     return engine
 
 

@@ -83,8 +83,12 @@ class CellRunners:
         opened = [post.runner.thread.open_answers() for post in posts]
         rows, tokens = sum(rows for rows, _ in opened), sum(tokens for _, tokens in opened)
         return WorkerProgress(
-            now.completed, now.forwards, now.answer_tokens, now.live_slots, now.waiting, rows, tokens
+            now.completed, now.forwards, now.answer_tokens, now.live_slots, now.waiting, rows, tokens, now.slots
         )  # fmt: skip
+
+    def halvings(self) -> tuple[str, ...]:
+        """None before the first shard; from then on those of a job are in its shards' reports."""
+        return ()
 
     def _enter(self, job: str) -> Post:
         """Posts where nothing is in hand any more are closed when another one is opened."""

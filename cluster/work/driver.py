@@ -5,12 +5,12 @@ cluster, and tests give it a pool of fakes.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from cluster.config import ClusterConfig
 from cluster.errors import NOT_KEPT
 from cluster.shard import Shard
-from cluster.work.happenings import Finished, Happening, Loaded, Lost, Shed, Warned, WorkerDied, one_line
+from cluster.work.happenings import OUT_OF_MEMORY, Finished, Happening, Loaded, Lost, Shed, Warned, WorkerDied, one_line
 from cluster.work.health import Health, WorkerBroken
 from cluster.work.queue import ShardQueue
 from cluster.work.suspects import GuiltyShards
@@ -131,6 +131,7 @@ class Driver:
                 self.ready.add(worker)
                 self.deaths = 0
                 yield happening
+                yield from halved(worker, happening.report.halvings)
             case Shed(worker, shard, stop):
                 self.tail.answered(worker, shard, stop)
                 self._give_away(worker, shard, stop)
@@ -144,6 +145,7 @@ class Driver:
                     self.fruitless = 0
                 if counts:
                     yield happening
+                yield from halved(worker, report.halvings)
                 if (broken := self.health.judge(worker, report)) is not None:
                     yield self._recycle(worker, broken)
             case Lost(worker, cause):
@@ -222,6 +224,12 @@ class Driver:
         if self.pool.unplaced() or not self.loading:
             return self.pool.missing() or self.last_death or "no node has taken the others yet"
         return self.last_death or "the cluster has room, so loading itself takes longer"
+
+
+def halved(worker: str, sentences: Sequence[str]) -> Iterator[Warned]:
+    """A worker's memory has run out so often, and it goes on."""
+    for sentence in sentences:
+        yield Warned(OUT_OF_MEMORY, f"{worker}: {sentence}")
 
 
 def blameless(cause: BaseException) -> bool:

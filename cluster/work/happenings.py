@@ -7,6 +7,7 @@ from cluster.reports import ShardReport, WorkerReport
 from cluster.shard import Shard
 from dllm_core.errors import DriftlineError
 
+OUT_OF_MEMORY = "out_of_memory"  # kind of a warning: a worker goes on with half of its slots
 NODE_DIED = re.compile(r"its node has died|actor's node was|node_died", re.IGNORECASE)  # as Ray 2.60 puts it
 
 

@@ -62,7 +62,8 @@ class Meters:
         self._set("rows_left", rows_left)
         self._set("workers_ready", ready)
         self._set("workers_starting", starting)
-        self._set("slots", ready * self.slots)
+        told = [seen.slots for seen in progress.values() if seen.slots]
+        self._set("slots", sum(told) + max(0, ready - len(told)) * self.slots)
         self._set("slots_live", sum(seen.live_slots for seen in progress.values()))
         self._set("requests_waiting", sum(seen.waiting for seen in progress.values()))
 

@@ -4,8 +4,9 @@ Several shards may run at once, each in a thread of its caller. They share the e
 next shard and writing the last one overlap with decoding and the canvas never drains in between.
 """
 
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -69,6 +70,7 @@ class ShardRunner:
         self.reader, self.turns = RowReader(task.schema), Turns()
         self.thread = EngineThread(engine)
         self.in_hand = InHand(self.thread)
+        self.telling, self.told = threading.Lock(), 0  # of the engine's halvings, those that a report has told
 
     @property
     def width(self) -> int:
@@ -77,7 +79,14 @@ class ShardRunner:
     def run(self, shard: Shard) -> ShardReport:
         """Safe to repeat: a shard whose part stands is skipped, and the first complete part wins."""
         with self.turns.drawn() as turn:
-            return self._run(shard, turn)
+            return replace(self._run(shard, turn), halvings=self.halvings())
+
+    def halvings(self) -> tuple[str, ...]:
+        """Whenever the engine's memory ran out since this was asked last."""
+        with self.telling:
+            new = self.engine.progress().halvings[self.told :]
+            self.told += len(new)
+        return new
 
     def _run(self, shard: Shard, turn: Turn) -> ShardReport:
         started, print_of, output = time.perf_counter(), self.task.fingerprint, self.task.config.output
@@ -155,8 +164,9 @@ class ShardRunner:
         now = self.engine.progress()
         open_rows, open_tokens = self.thread.open_answers()
         return WorkerProgress(
-            now.completed, now.forwards, now.answer_tokens, now.live_slots, now.waiting, open_rows, open_tokens
-        )
+            now.completed, now.forwards, now.answer_tokens, now.live_slots, now.waiting, open_rows, open_tokens,
+            slots=now.slots,
+        )  # fmt: skip
 
     def shed(self, shard: Shard, share: float, least: int) -> int | None:
         """Give rows away that are not begun; see `InHand.shed`."""

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from cluster.config import JobConfig
 from cluster.work.peak import forget_peak, peak_bytes
@@ -28,6 +29,7 @@ class Device:
         self.models, self.turns = models, Turns()
         self.held: tuple[tuple[object, ...], DecodingEngine] | None = None  # what it was built for, and the engine
         self.past = EngineProgress()  # of engines that were let go
+        self.told = 0  # of the held engine's halvings, those that some seat has taken note of
 
     @contextmanager
     def engine(self, config: JobConfig) -> Iterator[DecodingEngine]:
@@ -50,13 +52,14 @@ class Device:
             past.decision_seconds + now.decision_seconds,
             now.live_slots,
             now.waiting,
+            now.slots,
         )
 
     def _built(self, config: JobConfig) -> DecodingEngine:
         """What jobs with the same settings of these have in common is the engine, whatever they read."""
         wanted = (config.model, config.decode, config.engine, config.record)
         if self.held is None or self.held[0] != wanted:
-            self.past, self.held = self.progress(), None
+            self.past, self.held, self.told = self.progress(), None, 0
             engine = self.models.engine(config)
             engine.self_check()
             self.held = wanted, engine
@@ -76,15 +79,19 @@ class Seat:
         self.lock = threading.Lock()
         self.since: float | None = None  # when this turn's seconds were counted last
         self.seconds, self.peak = 0.0, 0  # of turns, since they were last asked for; bytes
+        self.engine: DecodingEngine | None = None  # during a turn
+        self.halvings: tuple[str, ...] = ()  # of engines in this job's turns
 
     def decode(self, source: Callable[[], Request | None]) -> Iterator[Completion]:
         try:
-            with self.device.engine(self.config) as engine:
+            with self.device.engine(self.config) as self.engine:
                 self._count(begins=True)
                 try:
-                    yield from engine.decode(source)
+                    yield from self.engine.decode(source)
                 finally:
                     self._count(ends=True)
+                    self._hear_of_halvings()
+                    self.engine = None
         except ConfigError as refusal:
             self.refusal = str(refusal)
             raise
@@ -101,7 +108,15 @@ class Seat:
             return engine.self_check()
 
     def progress(self) -> EngineProgress:
-        return self.device.progress()
+        """Of the device, but memory that ran out in turns of other jobs."""
+        self._hear_of_halvings()
+        return replace(self.device.progress(), halvings=self.halvings)
+
+    def _hear_of_halvings(self) -> None:
+        with self.lock:
+            if (engine := self.engine) is not None:
+                new = engine.progress().halvings[self.device.told :]
+                self.device.told, self.halvings = self.device.told + len(new), self.halvings + new
 
     def _count(self, begins: bool = False, ends: bool = False) -> None:
         with self.lock:

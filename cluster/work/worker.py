@@ -49,6 +49,9 @@ class Runner(Protocol):
     def run(self, shard: Shard) -> ShardReport: ...
     def shed(self, shard: Shard, share: float, least: int) -> int | None: ...
     def progress(self) -> WorkerProgress: ...
+    def halvings(self) -> tuple[str, ...]:
+        """Whenever memory ran out since this was asked last."""
+        ...
 
 
 def load_engine(config: JobConfig, watch: Watch | None = None) -> DecodingEngine:
@@ -92,7 +95,8 @@ class GenerationWorker:
         runner = self.runner = self.make_runner(self.task, storage, name, self._note_loading)
         versions = {name: version(name) for name in ("torch", "ray", "pyarrow", "transformers")}
         versions["python"] = platform.python_version()
-        return WorkerReport(name, os.getpid(), runner.width, time.perf_counter() - started, versions)
+        seconds = time.perf_counter() - started
+        return WorkerReport(name, os.getpid(), runner.width, seconds, versions, runner.halvings())
 
     def run(self, shard: Shard) -> ShardReport:
         """Decode one shard. Safe to repeat: the first complete part file wins, and a finished shard is skipped."""

@@ -54,7 +54,11 @@ def test_the_plan_names_the_method_and_what_is_not_usual_in_it(tmp_path):
     assert lines[3].split(maxsplit=1) == [
         "decode", "cache entropy (tau 0.5), commit threshold, frontier block; 48 tokens in blocks of 32 positions",
     ]  # fmt: skip
-    assert lines[8] == "prompt tokens of all rows, without 1 row that cannot be read:"
+    assert lines[7].split(maxsplit=2) == [
+        "if", "not", "a worker whose memory runs out goes on with half of its 4 slots, down to 1; rows begin anew with "
+        "the same answers, and one that fits not even alone becomes an error row",
+    ]  # fmt: skip
+    assert lines[9] == "prompt tokens of all rows, without 1 row that cannot be read:"
 
 
 def test_the_plan_says_what_was_recognised_in_the_models_folder(shown):

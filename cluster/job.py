@@ -194,6 +194,7 @@ class Job:
                         rate.note(happening.report)
                 elif time.monotonic() - looked >= LOOK:
                     looked, progress = time.monotonic(), pool.progress()
+                    driver.hear(progress)
                     meters.look(board.rows_left, len(driver.ready), len(driver.loading), progress)
                     for warning in board.turn(progress, queue.in_words()):
                         self._note(warning, screen)

@@ -104,4 +104,6 @@ class WorkerProgress:
     open_rows: int = 0  # completed requests of shards in hand
     open_tokens: int = 0  # their answer tokens
     slots: int = 0  # 0: as many as were configured
+    # id and first row of a shard whose requests the engine has -> those that have no answer yet
+    left: Mapping[tuple[str, int], int] = field(default_factory=dict)
     loaded: float = 1.0  # share of the weights that is read; below 1 nothing is decoded yet

@@ -70,7 +70,7 @@ def attention_probs_torch(
     own = own.repeat_interleave(q.shape[1] // k.shape[1], 2)  # [n, T, H, d]
     wide = torch.promote_types(q.dtype, torch.float32)
     score = torch.einsum("nhd,nthd->nht", q.to(wide), own.to(wide)) * q.shape[-1] ** -0.5
-    weights = score.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
+    weights: Tensor = score.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
     return weights.masked_fill((place >= reach[:, None])[:, None], 0.0)  # also of a row that is NaN
 
 

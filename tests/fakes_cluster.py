@@ -130,7 +130,7 @@ class FakePool:
             return Lost(worker, WorkerDied("The actor died because its node has died."))
         if shard.id in self.raises:
             return Lost(worker, self.raises[shard.id])
-        if self.kills(shard) or finished == self.dies_after.get(worker):
+        if self.kills(worker, shard) or finished == self.dies_after.get(worker):
             self.alone += [shard] if len(self.hands[worker]) == 1 else []
             return Lost(worker, RuntimeError(f"killed at {shard.id}"))
         self.hands[worker].popleft()
@@ -155,8 +155,8 @@ class FakePool:
         hands = self.hands.get(asked.worker, ())
         return any((each.id, each.start) == (asked.shard.id, asked.shard.start) for each in hands)
 
-    def kills(self, shard: Shard) -> bool:
-        rows = {(shard.id, row) for row in range(shard.start, shard.stop)}
+    def kills(self, worker: str, shard: Shard) -> bool:
+        rows = {(shard.id, row) for row in range(shard.start, self.kept.get((worker, shard.key), shard.stop))}
         decoded = not shard.verdict and (shard.id in self.deadly or not rows.isdisjoint(self.deadly_rows))
         return decoded or not rows.isdisjoint(self.unreadable)
 

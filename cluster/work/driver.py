@@ -5,20 +5,22 @@ cluster, and tests give it a pool of fakes.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cluster.config import ClusterConfig
 from cluster.errors import NOT_KEPT
+from cluster.reports import WorkerProgress
 from cluster.shard import Shard
 from cluster.work.happenings import OUT_OF_MEMORY, Finished, Happening, Loaded, Lost, Shed, Warned, WorkerDied, one_line
 from cluster.work.health import Health, WorkerBroken
-from cluster.work.queue import ShardQueue
+from cluster.work.queue import Heard, ShardQueue
 from cluster.work.suspects import GuiltyShards
 from cluster.work.tail import Tail
 from cluster.work.worker_pool import WorkerPool
 from dllm_core.errors import ConfigError, DriftlineError
 
 TURN = 1.0  # seconds the driver waits for news before it looks at the clock again
+STALE = 2  # looks at a worker that pass before what it says now is known and the next shard is in its hands
 FRUITLESS = 5  # deaths per place, in a row and without a shard or piece finished, that few bad rows do not explain
 
 
@@ -43,6 +45,7 @@ class Driver:
         self.last_death = ""  # of a worker that loaded, in words
         self.fruitless = 0  # deaths in a row of loaded workers, with no shard finished by anybody in between
         self.tail = Tail(config.tail_rows, clock)
+        self.seen: dict[str, WorkerProgress] = {}  # what each worker said last
         self.health = Health(config.recycle_after)
         self.begun = False  # as many workers as the configuration demands were ready at once
         self.last_ready = clock()  # when there were last enough loaded workers
@@ -100,6 +103,15 @@ class Driver:
                     self.pool.give(worker, shard)
                     still.append(worker)
             hungry = still
+
+    def hear(self, progress: Mapping[str, WorkerProgress]) -> None:
+        """What workers said last of themselves, about every second: how much to give them follows from it."""
+        for worker in self.ready & progress.keys():
+            seen, before = progress[worker], self.seen.get(worker)
+            if seen is not before:
+                answered = seen.completed - before.completed if before is not None else 0
+                self.queue.hear(worker, Heard(seen.left, STALE * answered))
+                self.seen[worker] = seen
 
     def _idle(self) -> int:
         return sum(not self.queue.holds(worker) for worker in self.ready)

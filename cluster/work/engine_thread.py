@@ -39,6 +39,10 @@ class EngineThread:
 
     def decode(self, requests: Sequence[Request]) -> dict[str, Completion]:
         """Answers by request id. Ids must differ from all that are being decoded now."""
+        return self.answers(self.submit(requests))
+
+    def submit(self, requests: Sequence[Request]) -> Call:
+        """Into the queue, behind all others."""
         ids = {request.id for request in requests}
         call = Call(ids)
         with self.changed:
@@ -46,10 +50,14 @@ class EngineThread:
             if len(ids) < len(requests) or not ids.isdisjoint(self.calls):
                 raise EngineError("two requests in the engine's queue have the same id")
             if not ids:
-                return {}
+                call.settled.set()
             self.calls.update(dict.fromkeys(ids, call))
             self.waiting.extend(requests)
             self.changed.notify()
+        return call
+
+    def answers(self, call: Call) -> dict[str, Completion]:
+        """Of all its requests, by their ids, once they are there."""
         call.settled.wait()
         if call.missing:
             self._raise_failure()
@@ -57,14 +65,17 @@ class EngineThread:
 
     def withdraw(self, rows: Sequence[Sequence[str]], share: float, least: int) -> int:
         """Take back a share of the rows that nothing has been done for, from the end; 0 = fewer than `least` would go.
-        rows: ids of their requests; who waits for these waits for the others alone.
+        rows: ids of their requests; a row without any goes along and counts for nothing. Who waits for these waits for
+        the others alone. Returns how many rows are gone.
         """
         with self.changed:
             waiting = {request.id for request in self.waiting}
             begun = next((i for i, ids in enumerate(reversed(rows)) if not waiting.issuperset(ids)), len(rows))
-            count = int(begun * share)
-            if count < least or count == 0:
+            worth = [i for i in range(1, begun + 1) if rows[-i]]  # counted from the end
+            fair = int(len(worth) * share)
+            if fair < least or fair == 0:
                 return 0
+            count = worth[fair - 1]
             gone = {id for ids in rows[len(rows) - count :] for id in ids}
             self.waiting = deque(request for request in self.waiting if request.id not in gone)
             for id in gone:

@@ -12,11 +12,23 @@ and then has a worker to itself. If that one dies too, the shard is halved until
 import itertools
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from cluster.shard import Shard
 from cluster.work.suspects import SUSPECT, Guilt, Suspects, rows_text
 
 MOST_HELD = 32  # shards in one worker's hands, each of which costs it a thread
+
+
+ALL = 1 << 62  # more rows than any shard has
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """How far a worker is with what it holds. A shard of which one long row is left holds up no other."""
+
+    left: Mapping[tuple[str, int], int] = field(default_factory=dict)  # id and first row -> rows without an answer
+    soon: int = 0  # rows that it may have answered before it is heard of again
 
 
 class ShardQueue:
@@ -27,8 +39,8 @@ class ShardQueue:
         samples: int = 1,
         begun: Mapping[str, Sequence[Shard]] | None = None,
     ) -> None:
-        """rows_ahead: result rows that a worker should hold, done or not, so that its slots never run dry; begun: by
-        shard id, the pieces that are missing of shards which an earlier run has split.
+        """rows_ahead: result rows without an answer that a worker should hold, so that its slots never run dry; begun:
+        by shard id, the pieces that are missing of shards which an earlier run has split.
         """
         self.rows_ahead, self.samples = rows_ahead, samples
         self.free: deque[deque[Shard]] = deque()
@@ -36,6 +48,7 @@ class ShardQueue:
         self.suspects = Suspects()
         # worker -> key of a shard or piece as it was given -> what of it is not given away since
         self.held: dict[str, dict[str, Shard]] = {}
+        self.heard: dict[str, Heard] = {}  # what workers said last of how far they are
         self.since: dict[str, int] = {}  # key as it was given -> its place in the order of giving
         self.turns = itertools.count()
         self.copied: set[str] = set()  # keys of what two workers hold; never copied again
@@ -72,9 +85,9 @@ class ShardQueue:
 
     def next_for(self, worker: str) -> Shard | None:
         """A shard for this worker to hold from now on; None if it holds enough or there is none for it."""
-        held = self.holds(worker)
-        rows = sum(shard.work for shard in held) * self.samples
-        enough = len(held) >= 2 and rows >= self.rows_ahead
+        held, heard = self.holds(worker), self.heard.get(worker, Heard())
+        rows = sum(min(shard.work * self.samples, heard.left.get((shard.id, shard.start), ALL)) for shard in held)
+        enough = len(held) >= 2 and rows >= self.rows_ahead + heard.soon
         if enough or len(held) >= MOST_HELD or any(map(self.suspects.suspected, held)):
             return None
         shard = self._from_lane(worker)
@@ -84,6 +97,9 @@ class ShardQueue:
             self._hold(worker, shard)
         return shard
 
+    def hear(self, worker: str, heard: Heard) -> None:
+        self.heard[worker] = heard
+
     def unheld(self) -> int:
         """Shards and pieces that wait for a worker."""
         return sum(map(len, [*self.free, *self.lanes.values()])) + len(self.suspects)
@@ -91,7 +107,7 @@ class ShardQueue:
     def spare(self, least: int) -> int:
         """Pieces of so many rows that busy workers could give away, as long as they have not begun them."""
         held = [shard for given in self.held.values() for shard in given.values()]
-        return sum(max(0, shard.rows // least - 1) for shard in held if self._divisible(shard))
+        return sum(max(0, shard.work // least - 1) for shard in held if self._divisible(shard))
 
     def to_shed(self) -> dict[str, list[Shard]]:
         """What busy workers hold and may give rows of away; empty while anything else is free."""
@@ -102,19 +118,25 @@ class ShardQueue:
         }
 
     def _divisible(self, shard: Shard) -> bool:
-        return shard.retry is None and shard.key not in self.copied and not self.suspects.suspected(shard)
+        return not shard.verdict and shard.key not in self.copied
 
     def shed(self, worker: str, shard: Shard, pieces: Sequence[Shard]) -> None:
-        """The worker keeps the rows before these pieces, which are free from now on. shard: what it held before."""
+        """The worker keeps the rows before these pieces, which are free from now on; those of a suspect are suspects as
+        it is. shard: what it held before.
+        """
         held = self.held.get(worker, {})
         given = next((key for key, each in held.items() if each.key == shard.key), None)
         if given is None or shard.id not in self.open:  # it has ended meanwhile
             return
-        held[given] = shard.cut(shard.start, pieces[0].start)
+        kept = held[given] = shard.cut(shard.start, pieces[0].start)
         left = self.split.setdefault(shard.id, set())
         left.discard(shard.key)
-        left.update(piece.key for piece in [held[given], *pieces])
-        self.free.extend(deque([piece]) for piece in pieces)
+        left.update(piece.key for piece in [kept, *pieces])
+        if self.suspects.suspected(shard):
+            self.blamed.update((piece.key, self.blamed.get(shard.key, ())) for piece in [kept, *pieces])
+            self.suspects.divide(kept, pieces)
+        else:
+            self.free.extend(deque([piece]) for piece in pieces)
 
     def copy_for(self, worker: str) -> Shard | None:
         """For a worker that is idle: what another has held longest, for both to decode from now on."""
@@ -208,6 +230,7 @@ class ShardQueue:
         if lane := self.lanes.pop(worker, None):
             self.free.appendleft(lane)
         held = self.held.pop(worker, {})
+        self.heard.pop(worker, None)
         others = {each.key for given in self.held.values() for each in given.values()} & self.copied
         return tuple(shard for shard in held.values() if shard.id in self.open and shard.key not in others)
 

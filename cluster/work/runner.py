@@ -30,7 +30,7 @@ from cluster.writing.output import build_output, failed_places, mend_output
 from cluster.writing.parts import find_part, part_name, read_part, replace_part, write_part
 from cluster.writing.storage import Storage
 from cluster.writing.tally import tally
-from dllm_core.request import Completion
+from dllm_core.request import Completion, Request
 from dllm_core.stats import EngineProgress
 from dllm_core.text import TextCodec
 
@@ -124,11 +124,12 @@ class ShardRunner:
     def decode(self, turn: Turn, shard: Shard) -> Decoded:
         """The rows of a shard or piece, without those that are given away meanwhile."""
         block = self._read(turn, shard)
-        prompts, answers = self.in_hand.decode(shard, list(self.prompts.build(shard, block)))
+        prompts = list(self.prompts.build(shard, block))
+        kept, answers = self.in_hand.decode(shard, [prompt.requests for prompt in prompts])
         samples, output = self.task.config.decode.n, self.task.config.output
-        rows = block.table if len(prompts) == shard.rows else block.table.slice(0, len(prompts))
-        table = build_output(rows, prompts, answers, self.schema, samples, self.worker)
-        return Decoded.of(table, len(prompts), output.column_prefix)
+        rows = block.table if kept == shard.rows else block.table.slice(0, kept)
+        table = build_output(rows, prompts[:kept], answers, self.schema, samples, self.worker)
+        return Decoded.of(table, kept, output.column_prefix)
 
     def decode_again(self, turn: Turn, shard: Shard) -> Decoded:
         """As `decode`, from the part that stands, where only the rows with an error are decoded and counted."""
@@ -139,10 +140,15 @@ class ShardRunner:
         if not places:
             return Decoded(standing, shard.rows)
         prompts = list(self.prompts.build(shard, self._read(turn, shard)))
-        requests = [prompts[at // samples].requests[at % samples] for at in places if prompts[at // samples].requests]
-        answers = self.thread.decode(requests)
-        table = mend_output(standing, places, prompts, answers, samples, self.worker, output.column_prefix)
-        return Decoded.of(table, shard.rows, output.column_prefix, places)
+        again: list[list[Request]] = [[] for _ in prompts]
+        for row, sample in (divmod(at, samples) for at in places):
+            again[row] += prompts[row].requests[sample : sample + 1]
+        kept, answers = self.in_hand.decode(shard, again)
+        standing, places = standing.slice(0, kept * samples), [at for at in places if at < kept * samples]
+        if not places:
+            return Decoded(standing, kept)
+        table = mend_output(standing, places, prompts[:kept], answers, samples, self.worker, output.column_prefix)
+        return Decoded.of(table, kept, output.column_prefix, places)
 
     def _read(self, turn: Turn, shard: Shard) -> RowBlock:
         turn.come()
@@ -165,7 +171,7 @@ class ShardRunner:
         open_rows, open_tokens = self.thread.open_answers()
         return WorkerProgress(
             now.completed, now.forwards, now.answer_tokens, now.live_slots, now.waiting, open_rows, open_tokens,
-            slots=now.slots,
+            slots=now.slots, left=self.in_hand.left(),
         )  # fmt: skip
 
     def shed(self, shard: Shard, share: float, least: int) -> int | None:

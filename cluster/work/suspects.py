@@ -1,8 +1,9 @@
 """Shards that have killed, and the search for the row that does it.
 
 A suspect has a worker to itself. If that worker dies, too, the suspect is halved, its halves are suspects, and so on
-until one row is left. A row that has ended three workers, the last of them alone, is convicted: it becomes an error
-row that says so, and everything else has its result. Each such row costs about log2(rows of the shard) workers.
+until one row is left. Rows of a suspect that are not begun go to idle workers, as in any tail, and stay suspects. A row
+that has ended three workers, the last of them alone, is convicted: it becomes an error row that says so, and everything
+else has its result. Each such row costs about log2(rows of the shard) workers.
 
 Whole suspects come before halves: among them are innocents that stood beside a guilty one. Halves are tried a level at
 a time within a shard and one shard after the other, so that where few rows kill something succeeds between the deaths:
@@ -68,6 +69,11 @@ class Suspects:
         else:
             place = max((i + 1 for i, each in enumerate(self.pieces) if each.id == shards[0].id), default=0)
             self.pieces[place:place] = shards
+
+    def divide(self, kept: Shard, given: Sequence[Shard]) -> None:
+        """A suspect in somebody's hands has given rows away, for others to find out more at the same time."""
+        self.keys.add(kept.key)
+        self.add(given)
 
     def take(self) -> Shard | None:
         if self.whole:

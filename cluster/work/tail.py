@@ -5,7 +5,7 @@ When nothing is free and a worker is idle, the worker that holds most is asked f
     share = idle / (idle + 1) of the rows of which no request has entered the engine, at least `tail_rows`
 
 What it keeps and what it gives are pieces of the shard from then on (see `piecework.py`). A shard that nothing more can
-be taken from is not asked again; suspects, and shards whose failed rows are decoded again, are left alone.
+be taken from is not asked again. Of a shard whose failed rows are decoded again, these are the rows that count.
 """
 
 import time
@@ -28,9 +28,9 @@ class Tail:
         """held: what may be asked for, by worker. One at a time, as each answer changes who is idle."""
         if self.asked:
             return None
-        for worker in sorted(held, key=lambda name: -sum(shard.rows for shard in held[name])):
+        for worker in sorted(held, key=lambda name: -sum(shard.work for shard in held[name])):
             for shard in reversed(held[worker]):
-                if shard.rows > self.least and self._may_ask((worker, shard.key)):
+                if shard.work > self.least and self._may_ask((worker, shard.key)):
                     self.asked.add((worker, shard.key))
                     return worker, shard
         return None

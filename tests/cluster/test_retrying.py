@@ -1,5 +1,6 @@
 """Failed rows decoded again: everything else stays as it is, whatever becomes of them. Without Ray."""
 
+import threading
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from cluster.job import Job
 from cluster.prospect import examine
 from cluster.reports import ShardReport
 from cluster.summary import load_stats
-from cluster.work.probe import planted
+from cluster.work.probe import Probe, planted
 from cluster.work.runner import ShardRunner, Task
 from cluster.writing.parts import part_name, read_part
 from cluster.writing.pieces import unfinished
@@ -206,6 +207,46 @@ def test_pieces_of_a_retry_become_the_part_and_only_this_one(finished):
     assert after.take([4, 5]).equals(before.take([4, 5]))
     job, todo = retrying(finished)
     assert unfinished(job.storage, todo, job.prospect.digest, output) == {}
+
+
+def test_rows_of_a_retry_are_given_away_by_their_failed_rows_and_become_the_part(tmp_path):
+    texts = ["NAN" if i % 3 == 0 else f"number {i}" for i in range(30)]  # rows 0, 3 ... 27 fail
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", texts), cluster__shard_rows=30)
+    job = Job(examine(config))
+    begin(job)
+    decode(job, echo_engine(config), job.plan.shards)
+    finish(config)
+    job, (shard,) = retrying(config)
+    begin(job)
+    engine = mended_engine(config)
+    engine.slots = 1
+    runner, gate, begun, answer = (
+        runner_of(job, engine, Probe("_run/probe-1", b"")),
+        threading.Event(),
+        threading.Event(),
+        engine.answer,
+    )
+
+    def wait(request):
+        begun.set()
+        gate.wait(30)
+        return answer(request)
+
+    engine.answer = wait
+    reports = []
+    thread = threading.Thread(target=lambda: reports.append(runner.run(shard)))
+    thread.start()
+    begun.wait(30)
+    assert runner.shed(shard, 0.5, 5) == 30  # nine failed rows have not begun, half of them are four
+    assert runner.shed(shard, 0.5, 4) == 18  # rows 18, 21, 24, 27
+    gate.set()
+    thread.join()
+    assert (reports[0].piece, reports[0].stop, reports[0].tally.rows) == (True, 18, 6)
+    last = runner.run(shard.cut(18, 30))
+    assert (last.piece, last.tally.errors, last.tally.rows) == (False, 0, 30)
+    (part,) = tables(config)
+    assert part["error"].null_count == 30
+    assert part["generated_text"].to_pylist()[1::3] == texts[1::3]
 
 
 def test_without_failed_rows_nothing_is_done(tmp_path):

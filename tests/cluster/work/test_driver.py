@@ -6,11 +6,11 @@ import pytest
 
 from cluster.config import ClusterConfig
 from cluster.errors import UnreadableInput, UnwritableOutput
-from cluster.reports import Failures, ShardReport, Tally
-from cluster.work.driver import Driver, NoWorkers
+from cluster.reports import Failures, ShardReport, Tally, WorkerProgress
+from cluster.work.driver import STALE, Driver, NoWorkers
 from cluster.work.happenings import Finished, Loaded, Lost, Warned, WorkerDied
 from cluster.work.health import Health
-from cluster.work.queue import ShardQueue
+from cluster.work.queue import Heard, ShardQueue
 from cluster.work.suspects import GuiltyShards
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import FakePool, make_shards
@@ -51,6 +51,18 @@ def test_every_worker_is_kept_a_little_ahead():
     pool = FakePool()
     drive(pool, make_shards(40, rows=10), workers=2, rows_ahead=30)
     assert set(pool.most_held.values()) == {3}
+
+
+def test_how_much_a_worker_is_given_follows_from_what_it_has_left_and_how_fast_it_answers():
+    driver = driver_of(FakePool(), make_shards(40), 2)
+    driver.ready = {"w1"}
+    left = {("s", 0): 7}
+    driver.hear({"w1": WorkerProgress(completed=5, left=left), "w2": WorkerProgress()})
+    assert driver.queue.heard == {"w1": Heard(left)}
+    said = {"w1": WorkerProgress(completed=9, left=left)}
+    for _ in range(2):  # no answer has come since: it is no slower for that
+        driver.hear(said)
+        assert driver.queue.heard == {"w1": Heard(left, STALE * 4)}
 
 
 @pytest.mark.parametrize("after", [0, 1, 3])

@@ -1,6 +1,6 @@
 """Who gets which shard."""
 
-from cluster.work.queue import MOST_HELD, ShardQueue
+from cluster.work.queue import MOST_HELD, Heard, ShardQueue
 from tests.fakes_cluster import make_shards
 
 
@@ -15,6 +15,19 @@ def test_a_worker_holds_at_least_two_shards_and_twice_its_slots_rows():
     assert len(take_all(ShardQueue(make_shards(9, rows=100), rows_ahead=32), "w")) == 2
     assert len(take_all(ShardQueue(make_shards(9, rows=10), rows_ahead=32), "w")) == 4
     assert len(take_all(ShardQueue(make_shards(9, rows=10), rows_ahead=32, samples=2), "w")) == 2
+
+
+def test_a_shard_of_which_one_long_row_is_left_keeps_no_worker_from_the_next():
+    shards = make_shards(9, rows=20)
+    queue = ShardQueue(shards, rows_ahead=32)
+    assert take_all(queue, "w") == [shard.id for shard in shards[:2]]
+    left = {(shards[0].id, shards[0].start): 1}
+    queue.hear("w", Heard(left))
+    assert take_all(queue, "w") == [shards[2].id]
+    queue.hear("w", Heard(left, soon=15))
+    assert take_all(queue, "w") == [shards[3].id]
+    queue.lose("w", "gone")
+    assert take_all(queue, "w") == [shard.id for shard in shards[:2]]  # a name that means another process counts anew
 
 
 def test_tiny_shards_do_not_cost_a_worker_a_thread_each():

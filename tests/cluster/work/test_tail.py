@@ -2,10 +2,12 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from cluster.config import ClusterConfig
+from cluster.shard import Retry
 from cluster.work.driver import Driver
 from cluster.work.happenings import Finished, Lost, Shed
 from cluster.work.queue import ShardQueue
@@ -62,6 +64,48 @@ def test_a_row_of_the_tail_that_kills_is_found():
     pool = FakePool(deadly_rows={(shards[1].id, 117)})
     drive(pool, shards, 3, tail_rows=4)
     assert pool.convicted.keys() == pool.deadly_rows
+
+
+def test_rows_of_a_shard_that_kills_are_tried_by_all_who_are_idle():
+    shards = make_shards(2, rows=60)
+    pool = FakePool(deadly_rows={(shards[1].id, 117)})
+    happened = drive(pool, shards, 6, tail_rows=4)
+    first = next(i for i, each in enumerate(happened) if isinstance(each, Lost) and len(each.shards) == 1)
+    pieces = {each.worker for each in happened[first:] if isinstance(each, Finished) and each.report.piece}
+    assert len(pieces) >= 4
+    assert pool.convicted.keys() == pool.deadly_rows
+
+
+def test_what_a_suspect_gives_away_is_suspect_and_remembers_who_died():
+    (shard,) = make_shards(1)
+    queue = ShardQueue([shard], rows_ahead=8)
+    for worker in "uv":
+        queue.next_for(worker)
+        queue.lose(worker, "gone")
+    assert queue.next_for("w") is shard
+    assert queue.to_shed() == {"w": [shard]}
+    queue.shed("w", shard, [shard.cut(4, 7), shard.cut(7, 10)])
+    assert queue.next_for("w") is None  # still alone with the rest
+    given = queue.next_for("x")
+    assert (given.start, given.stop, queue.next_for("x")) == (4, 7, None)
+    queue.lose("w", "gone")
+    assert [(each.start, each.stop) for each in map(queue.next_for, "abc")] == [(7, 10), (0, 2), (2, 4)]
+    assert queue.blamed[shard.cut(0, 2).key] == ("u", "v", "w")
+    assert queue.blamed[given.key] == ("u", "v")
+
+
+def test_rows_that_are_decoded_again_go_to_idle_workers_too():
+    shards = [replace(shard, retry=Retry("v1", 30)) for shard in make_shards(2, rows=60)]
+    pool = FakePool()
+    happened = drive(pool, shards, 4, tail_rows=4)
+    assert {each.worker for each in happened if isinstance(each, Finished) and each.report.piece} >= {"w1", "w3", "w4"}
+
+
+def test_a_shard_with_few_rows_to_decode_again_is_not_divided():
+    shards = [replace(shard, retry=Retry("v1", 3)) for shard in make_shards(2, rows=60)]
+    pool = FakePool()
+    pool.shed = None
+    drive(pool, shards, 4, tail_rows=4)
 
 
 def test_an_answer_that_comes_after_the_end_gives_nothing_away_twice():
@@ -211,11 +255,14 @@ def test_a_worker_gives_rows_away_that_have_not_begun_and_ends_with_the_rest(gat
     thread = threading.Thread(target=lambda: reports.append(runner.run(given)))
     thread.start()
     begun.wait(30)
+    assert runner.progress().left == {(shard.id, 0): 20}
     assert runner.shed(given, 0.5, 6) == 10  # nine rows have not begun, half of them are four
     assert runner.shed(given, 0.5, 1) == 6
     assert runner.shed(shard.cut(0, 6), 0.5, 1) == 4
+    assert runner.progress().left == {(shard.id, 0): 8}
     gate.set()
     thread.join()
+    assert runner.progress().left == {}
     (report,) = reports
     assert (report.piece, report.stop, report.decoded.rows) == (True, 4, 8)
     assert runner.shed(given, 0.5, 1) is None

@@ -136,6 +136,7 @@ class Sweep:
                             self._note(happening, queue, screen)
                         elif time.monotonic() - looked >= LOOK:
                             looked, progress = time.monotonic(), pool.progress()
+                            driver.hear(progress)
                             meters.look(board.rows_left, len(driver.ready), len(driver.loading), progress)
                             for warning in board.turn(progress, queue.in_words()):
                                 self._warn(warning, screen)
@@ -158,7 +159,9 @@ class Sweep:
         seen = dict.fromkeys(
             file for job in jobs.values() for file in seen_files(job.config, job.prospect.listing.files)
         )
-        tasks = {digest: Task(job.config, job.plan.schema, digest, probe) for digest, job in jobs.items()}
+        tasks = {
+            digest: Task(job.config, job.plan.schema, digest, probe, ids=job.books.ids) for digest, job in jobs.items()
+        }
         told = CellTasks(self.job.model_copy(update={"output": output}), probe, tuple(seen), tasks)
         return RayPool(told, partial(of_cells, self.make_models))
 

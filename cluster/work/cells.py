@@ -79,11 +79,17 @@ class CellRunners:
     def progress(self) -> WorkerProgress:
         now = self.device.progress()
         with self.lock:
-            posts = list(self.posts.values())
-        opened = [post.runner.thread.open_answers() for post in posts]
+            posts = dict(self.posts)
+        opened = [post.runner.thread.open_answers() for post in posts.values()]
         rows, tokens = sum(rows for rows, _ in opened), sum(tokens for _, tokens in opened)
+        left = {
+            (f"{job}/{id}", start): count
+            for job, post in posts.items()
+            for (id, start), count in post.runner.in_hand.left().items()
+        }
         return WorkerProgress(
-            now.completed, now.forwards, now.answer_tokens, now.live_slots, now.waiting, rows, tokens, now.slots
+            now.completed, now.forwards, now.answer_tokens, now.live_slots, now.waiting, rows, tokens,
+            slots=now.slots, left=left,
         )  # fmt: skip
 
     def halvings(self) -> tuple[str, ...]:

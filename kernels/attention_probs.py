@@ -71,7 +71,7 @@ def attention_probs_torch(
     wide = torch.promote_types(q.dtype, torch.float32)
     score = torch.einsum("nhd,nthd->nht", q.to(wide), own.to(wide)) * q.shape[-1] ** -0.5
     weights: Tensor = score.masked_fill(~seen[:, None], float("-inf")).softmax(-1)
-    return weights.masked_fill((place >= reach[:, None])[:, None], 0.0)  # also of a row that is NaN
+    return weights.masked_fill_((place >= reach[:, None])[:, None], 0.0)  # also of a row that is NaN
 
 
 def mean_attention(q: Tensor, k: Tensor, runs: list[Run], width: int, keys: Tensor | None = None) -> Tensor:

@@ -6,25 +6,28 @@
 In this order, each under a heading:
 
 1. every kernel against its twin in fp64, its time beside its roofline and beside the twin's (`benchmarks/kernels.py`)
-2. the engine gives the same tokens on the device as on the CPU in float64, for every cache, commit rule and frontier
-3. one step of the dual cache, full and of a block, beside the bare matrix products of the same rows
+2. the engine gives the same tokens on the device as on the CPU in float64, for every cache, commit rule and frontier;
+   and how many of its answers are the same with kernels as with their twins, in fp32 on the device
+3. one step of the dual cache, full and of a block, beside the bare matrix products of the same rows and the twins
 4. the engine with each cache policy and 1 to 64 slots: useful tokens per second, where the steps go, memory
 
 A table of 4 comes last. Its floor is the longer of two times, measured in the same run: the products of the rows that
 were computed at the rate of a large bf16 product, or the weights once per step at the bandwidth of a copy. Every answer
 is decoded in the same number of forwards (`top_k`), so that policies differ by what they recompute and not by what
-random weights make them commit. What no longer fits `--minutes` is named and left out.
+random weights make them commit. `exact`, the cache of block-causal models, sees the same weights in blocks. What no
+longer fits `--minutes` is named and left out; slots go first, so that every cache has one line before any has two.
 
 It has never been run on a GPU: until then its own faults are as likely as the kernels'.
 """
 
 import argparse
+import copy
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 if "--check" in sys.argv:
     os.environ["TRITON_INTERPRET"] = "1"  # read when kernels are imported
@@ -57,7 +60,7 @@ SHAPES = {
     "100m": {"d_model": 768, "n_layers": 12, "n_heads": 12, "mlp_hidden_size": 2048, "vocab_size": 8192},
     "small": {"d_model": 64, "n_layers": 2, "n_heads": 4, "mlp_hidden_size": 128, "vocab_size": 96},
 }
-CACHES = ("none", "prefix", "dual", "dkv", "dllm", "d2", "elastic", "entropy", "polestar")
+CACHES = ("none", "prefix", "dual", "dkv", "dllm", "d2", "elastic", "entropy", "polestar", "exact")
 COMMITS = (
     "top_k",
     "threshold",
@@ -105,6 +108,32 @@ def random_model(shape: str, dtype: torch.dtype, device: str) -> Transformer:
     return model
 
 
+def in_blocks(model: Transformer, block: int) -> Transformer:
+    """The same weights, each block of positions seeing itself and what lies left of it."""
+    twin = copy.copy(model)
+    twin.made = replace(model.made, shape=replace(model.shape, causal=block))
+    return twin
+
+
+def fit_for(cache: str, model: Transformer, block: int) -> Transformer:
+    return in_blocks(model, block) if cache == "exact" else model
+
+
+def check_kernels(device: str, caches: tuple[str, ...]) -> None:
+    """How many answers are the same with kernels and with twins, fp32: all, unless candidates are equal to rounding."""
+    model = random_model("small", torch.float32, device)
+    requests = [Request(str(n), list(range(2, 2 + n)), 12, seed=n, temperature=n % 2) for n in (1, 9, 17)]
+    for cache in caches:
+        decode = DecodeConfig(block_length=8, cache={"kind": cache}, commit={"kind": "factor"})
+        answers = []
+        for way in ("twins", "kernels"):
+            with using(way):
+                engine = engine_on(device, fit_for(cache, model, 8), decode, torch.float32)
+                answers.append([done.tokens for done in engine.generate(requests)])
+        same = sum(one == other for one, other in zip(*answers, strict=True))
+        print(f"cache {cache:29} {same} of {len(requests)} answers the same with kernels as with twins", flush=True)
+
+
 def check_tokens(device: str, every: int = 1) -> None:
     """Answers on the device against answers on the CPU, float64: each cache, each commit rule, each frontier once; only
     one of `every` so many of these.
@@ -119,7 +148,7 @@ def check_tokens(device: str, every: int = 1) -> None:
     for method in methods[::every]:
         decode = DecodeConfig(block_length=8, **method)
         answers = [
-            [done.tokens for done in engine_on(where, model, decode).generate(requests)]
+            [done.tokens for done in engine_on(where, fit_for(decode.cache.kind, model, 8), decode).generate(requests)]
             for model, where in ((here, "cpu"), (there, device))
         ]
         same = answers[0] == answers[1]
@@ -129,8 +158,8 @@ def check_tokens(device: str, every: int = 1) -> None:
             raise SystemExit(1)
 
 
-def engine_on(device: str, model: Transformer, decode: DecodeConfig) -> Engine:
-    return Engine(model, NoText(), decode, EngineConfig(slots=5, width=64), torch.float64, device)
+def engine_on(device: str, model: Transformer, decode: DecodeConfig, dtype: torch.dtype = torch.float64) -> Engine:
+    return Engine(model, NoText(), decode, EngineConfig(slots=5, width=64), dtype, device)
 
 
 def median_seconds(run: Callable[[], object], device: str, repeats: int = 10) -> float:
@@ -173,9 +202,12 @@ def time_steps(model: Transformer, slots: int, plan: Plan) -> None:
                 F.linear(inputs[weight.shape[1]], weight)
 
         took, read, bare = (median_seconds(way, device, plan.repeats) for way in (layers, head, gemms))
+        with using("twins"):
+            plain = median_seconds(layers, device, min(plan.repeats, 3))
         print(
             f"{slots:5} slots {name:10} {len(rows):6} rows: layers {took * 1e3:9.2f} ms, of which bare products "
-            f"{bare * 1e3:9.2f} ms ({bare / took:.0%}); head and signals {read * 1e3:9.2f} ms",
+            f"{bare * 1e3:9.2f} ms ({bare / took:.0%}); with twins {plain * 1e3:9.2f} ms; head and signals "
+            f"{read * 1e3:9.2f} ms",
             flush=True,
         )
 
@@ -189,7 +221,7 @@ def time_cache(model: Transformer, cache: str, slots: int, plan: Plan, rates: tu
     length, dtype, device = plan.prompt + plan.answer, model.head.dtype, plan.device
     cell = 2 * model.shape.layers * model.shape.kv_heads * model.shape.head_dim * dtype.itemsize
     sizes = EngineConfig(slots=slots, width=length, kv_gib=slots * length * cell / 2**30 + 0.01)
-    engine = Engine(model, NoText(), decode, sizes, dtype, device)
+    engine = Engine(fit_for(cache, model, plan.block), NoText(), decode, sizes, dtype, device)
     tokens = torch.randint(2, model.shape.vocab, (slots, plan.prompt), generator=torch.Generator().manual_seed(1))
     requests = [Request(str(i), row, plan.answer) for i, row in enumerate(tokens.tolist())]
     engine.generate([Request("warm", request.prompt, plan.block // 4) for request in requests])
@@ -225,9 +257,12 @@ def weights(model: Transformer) -> list[torch.Tensor]:
 
 
 def engine_table(model: Transformer, plan: Plan, rates: tuple[float, float], began: float) -> list[str]:
-    lines, slowest = [], 0.0
-    for cache in plan.caches:
-        for slots in plan.slots:
+    lines: list[str] = []
+    slowest = 0.0
+    for slots in plan.slots:
+        for cache in plan.caches:
+            if plan.device == "cuda":
+                torch.cuda.empty_cache()  # what the last engine left in pieces
             start = time.perf_counter()
             if start - began + slowest > 60 * plan.minutes:
                 lines.append(f"{cache:9} {slots:5} left out: {plan.minutes:g} minutes are over")
@@ -240,7 +275,7 @@ def engine_table(model: Transformer, plan: Plan, rates: tuple[float, float], beg
                 lines.append(f"{cache:9} {slots:5} out of memory")
             print(lines[-1], flush=True)
             slowest = max(slowest, time.perf_counter() - start)
-    return lines
+    return sorted(lines, key=lambda line: plan.caches.index(line.split()[0]))  # stable: slots stay in order
 
 
 HEADING = "cache     slots   tokens/s   ms/step  rows/token   floor  deciding     GiB"
@@ -256,6 +291,7 @@ def run(plan: Plan, began: float) -> list[str]:
         print(f"{kernels.check()} agree with their references; not timed")
     print("\n2. tokens against the CPU's, float64")
     check_tokens(plan.device, 1 if on_gpu else 11)
+    check_kernels(plan.device, CACHES if on_gpu else CACHES[-1:])
     model = random_model(plan.shape, torch.bfloat16 if on_gpu else torch.float32, plan.device)
     print(f"\n3. steps of the dual cache, {plan.prompt} + {plan.answer} positions a slot")
     for slots in plan.slots:
@@ -280,7 +316,7 @@ def main(given: list[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=7.0, help="nothing new is begun that would end later")
     arguments = parser.parse_args(given)
     if arguments.check:
-        plan = Plan("small", "cpu", (1, 2), ("dual",), 5, 4, 4, 2, 1, arguments.minutes)
+        plan = Plan("small", "cpu", (2,), tuple(arguments.caches), 4, 4, 4, 2, 1, arguments.minutes)
     else:
         plan = Plan(
             arguments.shape, "cuda", tuple(arguments.slots), tuple(arguments.caches), 256, 64, BLOCK, 16,

@@ -24,6 +24,8 @@ from kernels import (
     token_signals,
 )
 from kernels.kalman import Noise
+from kernels.tiles import Run
+from kernels.turned_back import turned_back
 
 Outputs = tuple[Tensor | None, ...]
 
@@ -57,6 +59,13 @@ class Sizes:
 TINY = Sizes(5, 2, 24, 4, 100, 64, experts=3, expert_width=24, expert_inner=16, heads=((2, 2), (7, 1)), d=16)
 
 
+def signals_fp64(logits: Tensor) -> Outputs:
+    """Confidence, entropy, margin and log sum of each row, in fp64."""
+    p = logits.double().softmax(-1)
+    first, second = p.topk(2, -1).values.unbind(-1)
+    return first, torch.special.entr(p).sum(-1), first - second, logits.double().logsumexp(-1)
+
+
 def wide(*tensors: Tensor) -> list[Tensor]:
     return [tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors]
 
@@ -85,6 +94,7 @@ def signal_cases(sizes: Sizes, device: str, dtype: torch.dtype) -> Iterator[Case
         lambda: token_signals.token_signals_torch(logits, margin=True)[1:],
         logits.nbytes,
         tolerance=1e-4,
+        exact=lambda: signals_fp64(logits),
     )
     yield Case(
         "token_signals, drawn",
@@ -99,11 +109,12 @@ def signal_cases(sizes: Sizes, device: str, dtype: torch.dtype) -> Iterator[Case
     blocked[5::1000] = True
     yield Case(
         "linear_signals",
-        lambda: linear_signals.linear_signals_triton(h, weight, blocked)[1:3],
-        lambda: linear_signals.linear_signals_reference(h, weight, blocked)[1:3],
+        lambda: linear_signals.linear_signals_triton(h, weight, blocked, margin=True)[1:],
+        lambda: linear_signals.linear_signals_reference(h, weight, blocked, margin=True)[1:],
         weight.nbytes + h.nbytes,
         2 * n * weight.numel(),
         tolerance=1e-3,
+        exact=lambda: signals_fp64((h.double() @ weight.double().T).masked_fill(blocked, float("-inf"))),
     )
     yield Case(
         "linear_signals, drawn",
@@ -169,12 +180,14 @@ def attention_cases(
             k.nbytes + 4 * slots * heads * length,
             exact=lambda: (probs.attention_probs_torch(*wide(q[:slots], k), first, reach, length, few),),
         )
-        phases = torch.randn(2, length, d // 2, device=device)
+        angle = torch.rand(length, d // 2, device=device) * 6.28
+        phases = torch.stack([angle.cos(), angle.sin()])
         yield Case(
             f"attention_probs, keys turned back, {sized.replace(f'{slots} x {rows}', str(slots))}",
             lambda: (probs.attention_probs_triton(q[:slots], k, first, reach, length, few, phases),),
             lambda: (probs.attention_probs_torch(q[:slots], k, first, reach, length, few, phases),),
             k.nbytes + 4 * slots * heads * length,
+            exact=lambda: (probs.attention_probs_torch(*bare(q[:slots], k, phases, runs), first, reach, length, few),),
         )
         before = torch.randn(len(q), heads, length, device=device).log_softmax(-1)
         at, past, origin = torch.arange(len(q), device=device), before.clone(), before.clone()
@@ -187,14 +200,23 @@ def attention_cases(
             tolerance=1e-3,
             exact=lambda: (drift.attention_drift_torch(*wide(q, k), runs, origin.clone(), at, keys),),
         )
-        held, kept = before.clone(), before.clone()
+        held, kept = origin.clone(), origin.clone()
         yield Case(
             f"attention_drift, keys turned back, {sized}",
             lambda: (drift.attention_drift_triton(q, k, runs, held, at, keys, phases),),
             lambda: (drift.attention_drift_torch(q, k, runs, kept, at, keys, phases=phases),),
             q.nbytes + k.nbytes + 2 * before.nbytes,
             2 * scored,
+            exact=lambda: (drift.attention_drift_torch(*bare(q, k, phases, runs), runs, origin.clone(), at, keys),),
         )
+
+
+def bare(q: Tensor, k: Tensor, phases: Tensor, runs: list[Run]) -> tuple[Tensor, Tensor]:
+    """q, and k turned back by the place in its run, in fp64."""
+    k = k.double()
+    for *_, first, reach in runs:
+        k[first : first + reach] = turned_back(k[first : first + reach], phases.double())
+    return q.double(), k
 
 
 def store_cases(sizes: Sizes, device: str, dtype: torch.dtype, d: int = 128) -> Iterator[Case]:
@@ -204,8 +226,8 @@ def store_cases(sizes: Sizes, device: str, dtype: torch.dtype, d: int = 128) -> 
     cell, position = torch.randperm(2 * n, device=device)[:n], torch.randint(0, sizes.length, (n,), device=device)
     stores = [torch.zeros(2 * n + 1, heads, d, dtype=dtype, device=device) for _ in range(4)]
 
-    def scattered(way: Callable[..., None], own: list[Tensor]) -> Outputs:
-        way(k, v, phases, position, cell, *own)
+    def scattered(way: Callable[..., None], own: list[Tensor], given: tuple[Tensor, ...] = (k, v, phases)) -> Outputs:
+        way(*given, position, cell, *own)
         return tuple(own)
 
     yield Case(
@@ -213,6 +235,7 @@ def store_cases(sizes: Sizes, device: str, dtype: torch.dtype, d: int = 128) -> 
         lambda: scattered(scatter_kv.scatter_kv_triton, stores[:2]),
         lambda: scattered(scatter_kv.scatter_kv_torch, stores[2:]),
         2 * (k.nbytes + v.nbytes),
+        exact=lambda: scattered(scatter_kv.scatter_kv_torch, wide(*stores[2:]), tuple(wide(k, v, phases))),
     )
     x = torch.randn(n, sizes.width, device=device)
     scale = torch.full((n,), 0.002, device=device)
@@ -247,6 +270,7 @@ def cluster_cases(sizes: Sizes, device: str) -> Iterator[Case]:
         lambda: (cluster.assigned_torch(h, mean, part, owner)[1] * cluster.EQUAL,),
         h.nbytes,
         tolerance=1e-5,
+        exact=lambda: (cluster.assigned_torch(*wide(h, mean, part, owner))[1] * cluster.EQUAL,),
     )
     yield Case(
         "cluster.segment_mean",
@@ -254,6 +278,7 @@ def cluster_cases(sizes: Sizes, device: str) -> Iterator[Case]:
         lambda: cluster.segment_mean_torch(h, label, clusters),
         h.nbytes,
         tolerance=1e-5,
+        exact=lambda: cluster.segment_mean_torch(h.double(), label, clusters),
     )
 
 

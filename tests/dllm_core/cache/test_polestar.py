@@ -9,6 +9,8 @@ from torch import Tensor
 from dllm_core.cache.base import CachePolicy
 from dllm_core.cache.polestar import PolestarCache, PolestarCacheConfig, shares
 from dllm_core.canvas import Canvas
+from dllm_core.commit.base import CommitPolicy
+from dllm_core.commit.polestar import PolestarCommitConfig
 from dllm_core.commit.threshold import Threshold
 from dllm_core.config import DecodeConfig
 from dllm_core.decode import with_readers
@@ -90,6 +92,7 @@ class Bench:
     store: LayerStore
     rows: list[list[list[int]]] = field(default_factory=list)  # of the last forward, [layer][slot] positions
     shift: int = 0  # of the rows that read the block
+    commit: CommitPolicy = field(default_factory=lambda: Threshold(0.9))
 
     @classmethod
     def of(cls, **settings) -> "Bench":
@@ -116,7 +119,7 @@ class Bench:
         watched, self.rows = Watched(self.cache, self.rows), []
         watched.rows = self.rows
         rows = Rows.of(planned, self.canvas)
-        rows, x, _ = forward(self.model, self.store, watched, Threshold(0.9), rows, self.canvas, 1000)
+        rows, x, _ = forward(self.model, self.store, watched, self.commit, rows, self.canvas, 1000)
         self.canvas.cached = self.canvas.cached | planned
         return rows, x
 
@@ -274,6 +277,51 @@ def test_an_update_is_the_papers_packet_from_layer_to_layer(refreshed, last, cap
     torch.testing.assert_close(output(rows, x, 0, slow[0].block), out, atol=1e-9, rtol=1e-9)
     compare(bench, slow[0])
     assert [layer[0] for layer in bench.rows] == [sorted(slow[0].block + more) for more in joined]
+
+
+def test_a_canvas_that_nobody_wrote_to_has_no_drift(monkeypatch):
+    """Neither of clusters nor of the block's positions, however often it is looked at."""
+    bench, seen = Bench.of(clusters=CLUSTERS, refreshed=2), []
+    bench.commit = PolestarCommitConfig().build(BLOCK)
+    bench.commit.attach(bench.canvas, bench.model.shape)
+    look = PolestarCache.look
+    monkeypatch.setattr(PolestarCache, "look", lambda *given: (seen.append(look(*given)), seen[-1])[1])
+    bench.forward()
+    bench.canvas.step += 1
+    for _ in range(2):
+        seen.clear()
+        bench.cache.latest = torch.tensor([2, 2])  # an update is due all the same
+        bench.forward()
+        assert len(seen) == 3
+        filled = torch.stack(seen).nan_to_num(0.0)  # of a cluster without rows
+        assert float(filled.abs().max()) < 1e-12
+        delta = bench.commit.delta
+        open_ = (bench.canvas.position >= bench.canvas.start[:, None]) & (
+            bench.canvas.position < bench.canvas.stop[:, None]
+        )
+        assert torch.equal(~delta.isnan(), open_)
+        assert float(delta[open_].abs().max()) < 1e-12
+    bench.write({7: 11, 9: 4}, {5: 3, 6: 9})
+    seen.clear()
+    bench.forward()
+    assert float(torch.stack(seen).nan_to_num(0.0).max()) > 1e-6
+
+
+def test_clusters_for_every_row_look_where_the_rows_do():
+    bench = Bench.of(clusters=12)
+    bench.forward()
+    cache, canvas = bench.cache, bench.canvas
+    around = Neighbourhood(canvas, 2 * BLOCK, BLOCK)
+    for i, layer in enumerate(bench.model.layers):
+        label = cache.label[i, 0]
+        places = (label >= 0).nonzero()[:, 0]
+        assert places.tolist() == (around.part[0] >= 0).nonzero()[:, 0].tolist()
+        assert len(set(label[places].tolist())) == len(places) == 7 + BLOCK  # all of the prompt, and a block behind
+        q = layer.q(cache.window.read(i, torch.zeros_like(places), places))
+        k = bench.store.plain[i, BASES[0] : BASES[0] + LENGTHS[0]].repeat_interleave(2, 1)
+        want = (torch.einsum("nhd,thd->nht", q, k) * q.shape[-1] ** -0.5).log_softmax(-1)
+        got = cache.log_proxy[i, label[places], :, : LENGTHS[0]]
+        torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
 
 
 def test_rows_that_are_computed_anyway_take_no_room_of_those_that_join():

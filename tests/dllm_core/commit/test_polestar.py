@@ -88,6 +88,14 @@ def test_what_confidence_and_drift_fix(confidence, delta, fixed):
     assert chosen(policy, canvas, signals) == ({0: fixed} if fixed else {})
 
 
+def test_without_a_gate_and_a_guard_any_drift_fixes_what_is_above_early():
+    _, canvas, signals = plane([0.71, 0.89, 0.70, 0.80] + [0.1] * 8)
+    policy = PolestarCommitConfig(alpha=0, guard=1e9).build(BLOCK)
+    policy.attach(canvas, tiny_model().shape)
+    policy.delta[0, :4] = torch.tensor([0.0, 99.0, 1.0, -1e-9])
+    assert chosen(policy, canvas, signals) == {0: "early", 1: "early"}
+
+
 def test_right_of_the_block_tau_alone_counts_one_block_far_and_not_in_a_blocks_first_forward():
     confidence = [0.1] * 4 + [0.95, 0.89, 0.1, 0.9] + [0.99] * 4
     policy, canvas, signals = plane(confidence)

@@ -10,10 +10,12 @@ without an update. From these, for LLaDA-8B's sizes,
     a step    = max(weight bytes / bandwidth, operations / peak) + bytes of keys and values / bandwidth
 
 where the slots stand side by side, each somewhere else in its request, and their rows add up. A first forward computes
-T rows, or the 128 of a window; the steps in a block as many as were noted. An update reads the keys twice more and the
-means' log weights once, and writes these. TPF is the paper's (arXiv 2607.14107, GSM8K, 256 tokens: 2.72 for the dual
-cache, 3.67 for Polestar), for a setting of Polestar times what the setting did to TPF here. Left out: launches, the
-host, policies, k-means, whatever does not reach bandwidth or peak; so ratios say more than tokens per second.
+T rows, or the 128 of a window; the steps in a block as many as were noted. Which of these update follows from the rule
+and the TPF (here, where a block's first forward fixes most of it, nearly all do). An update reads the keys twice more
+and the means' log weights once, and writes these. TPF is the paper's (arXiv 2607.14107, GSM8K, 256 tokens: 2.72 for
+the dual cache, 3.67 for Polestar), for a setting of Polestar times what the setting did to TPF here. Left out:
+launches, the host, policies, k-means, whatever does not reach bandwidth or peak; so ratios say more than tokens per
+second.
 
 A100 SXM 80 GB: 2.04 TB/s, 312 TFLOP/s in bf16; H200 SXM: 4.8 TB/s, 989 TFLOP/s (NVIDIA's data sheets, dense).
 """
@@ -120,18 +122,18 @@ def mean(numbers: list[float], otherwise: float) -> float:
     return sum(numbers) / len(numbers) if numbers else otherwise
 
 
-def request(counted: Counted, tpf: float, windowed: list[bool]) -> list[Step]:
-    """The forwards of one answer; windowed: of each block, whether its first is its window alone."""
+def request(counted: Counted, tpf: float, cache: dict[str, Any]) -> list[Step]:
+    """The forwards of one answer, each of which decodes `tpf` tokens; the cache's own rule says which update."""
     steps: list[Step] = []
     inner = BLOCK / tpf - 1  # steps of a block beside its first
-    owed = updates = 0.0
-    for window in windowed:
+    burst, tau = cache.get("burst", 1), cache.get("tau_upd", 2)
+    owed = 0.0
+    for window in windows(cache):
         steps.append(Step(WINDOW if window else T, first=True, whole=not window))
-        owed += inner
+        owed, decoded = owed + inner, tpf
         while owed >= 0.5:
-            owed, updates = owed - 1, updates + counted.updates
-            update = updates >= 0.5
-            updates -= update
+            update = cache["kind"] == "polestar" and (tpf > burst or decoded > tau)
+            owed, decoded = owed - 1, tpf + (0.0 if update else decoded)
             steps.append(Step(counted.rows + counted.joined * update, updates=update))
     return steps
 
@@ -176,13 +178,14 @@ def table(counts: dict[str, tuple[dict[str, Any], Counted]], slots: tuple[int, .
     for name, (cache, found) in counts.items():
         kind = cache["kind"]
         tpf = PUBLISHED[kind] * (found.tpf / usual if kind == "polestar" and usual else 1.0)
-        steps = request(found, tpf, windows(cache))
+        steps = request(found, tpf, cache)
         clusters = cache.get("clusters", 8)
         speeds = [tokens_per_second(steps, n, clusters, gpu) for gpu in GPUS for n in slots]
         first = first or speeds
         rows = sum(step.rows for step in steps) / len(steps)
+        updates = sum(step.updates for step in steps) / sum(not step.first for step in steps)
         cells = " | ".join(f"{v:.0f} ({v / f:.2f})" for v, f in zip(speeds, first, strict=True))
-        yield f"| {name} | {found.tpf:.2f} | {tpf:.2f} | {rows:.0f} | {found.updates:.0%} | {cells} |"
+        yield f"| {name} | {found.tpf:.2f} | {tpf:.2f} | {rows:.0f} | {updates:.0%} | {cells} |"
 
 
 def main() -> None:

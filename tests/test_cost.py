@@ -1,5 +1,7 @@
 """The model of a request's cost against sums by hand, and its counts against what the engine counts itself."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -13,7 +15,6 @@ from benchmarks.cost import (
     tokens_per_second,
     windows,
 )
-from dllm_core.cache.dual import DualCache
 from dllm_core.cache.polestar import PolestarCacheConfig
 from dllm_core.config import DecodeConfig
 from tests.fakes import engine_of, some_requests, tiny_model
@@ -33,12 +34,22 @@ def test_few_rows_cost_the_weights_and_many_their_operations():
 
 def test_a_request_has_its_blocks_first_forwards_and_the_steps_that_its_tokens_take():
     counted = Counted(tpf=9.0, windowed=0.0, rows=32.0, joined=40.0, updates=0.5)
-    steps = request(counted, 4.0, [False] * 7 + [True])
-    firsts = [step.rows for step in steps if step.first]
-    assert firsts == [1024] * 7 + [128]
-    assert len(steps) == 256 / 4
-    inner = [step.rows for step in steps if not step.first]
-    assert (inner.count(72.0), inner.count(32.0)) == (28, 28)
+
+    def inner(**cache) -> list[float]:
+        steps = request(counted, 4.0, cache)
+        assert len(steps) == 256 / 4
+        return [step.rows for step in steps if not step.first]
+
+    assert [step.rows for step in request(counted, 4.0, {"kind": "polestar"}) if step.first] == [
+        1024,
+        1024,
+        1024,
+        128,
+    ] * 2
+    assert inner(kind="dual") == [32.0] * 56
+    assert inner(kind="polestar") == [72.0] * 56
+    # 4, 8 and 12 tokens after the first forward and the two that follow: more than 8 before the third step
+    assert inner(kind="polestar", burst=8, tau_upd=8)[:7] == [32.0, 32.0, 72.0, 32.0, 32.0, 72.0, 32.0]
 
 
 @pytest.mark.parametrize(
@@ -84,17 +95,19 @@ def test_a_line_compares_with_the_first_and_scales_the_published_tokens_per_forw
     assert all(float(row[5].split("(")[1].rstrip(")")) > 1 for row in cells[1:])
 
 
-@pytest.mark.parametrize(
-    "policy", [DualCache(), PolestarCacheConfig(clusters=5, capacity=6, full_pass_period=2).build(4)]
-)
-def test_rows_are_noted_as_the_engine_counts_them(policy):
-    noted = Noted(policy)
-    engine = engine_of(tiny_model(), DecodeConfig(block_length=4, commit={"kind": "threshold", "tau": 0.3}), cache=noted,
-                       slots=1)  # fmt: skip
+SMALL = {"kind": "polestar", "clusters": 5, "capacity": 6, "full_pass_period": 2}
+
+
+@pytest.mark.parametrize("cache", [{"kind": "dual"}, SMALL], ids=["dual", "polestar"])
+def test_rows_are_noted_as_the_engine_counts_them(cache):
+    decode = DecodeConfig(block_length=4, cache=cache, commit={"kind": "threshold", "tau": 0.3})
+    engine = engine_of(tiny_model(), decode, slots=1)
+    noted = Noted(engine.method.cache)
+    engine.method = replace(engine.method, cache=noted)
     done = engine.generate(some_requests(4, seed=3))
     assert sum(step.rows for step in noted.steps) == pytest.approx(sum(answer.rows_computed for answer in done), abs=3)
     assert len(noted.steps) == sum(answer.forwards for answer in done)
     assert sum(step.whole for step in noted.steps) == sum(answer.full_passes for answer in done)
-    assert any(step.first and not step.whole for step in noted.steps) == any(s.updates for s in noted.steps) == (
-        not isinstance(policy, DualCache)
-    )  # fmt: skip
+    polestar = cache["kind"] == "polestar"
+    assert any(step.first and not step.whole for step in noted.steps) == polestar
+    assert any(step.updates for step in noted.steps) == polestar

@@ -21,6 +21,9 @@ from torch import Tensor
 from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl
 
 EQUAL = 2.0**-20
+# Not measured yet. 16 rows are the least that a product takes, and a slot has some 96; 128 columns of rows and means take
+# 32 KiB of shared memory. Of means, 64 columns make 64 programs a slot of a model 4,096 wide: two slots fill an A100.
+BLOCK_ROWS, BLOCK_WIDTH, BLOCK_ROWS_OF_MEAN, BLOCK_WIDTH_OF_MEAN = 16, 128, 32, 64
 
 
 def spherical_kmeans(h: Tensor, part: Tensor, owner: Tensor, rank: Tensor, rounds: int) -> tuple[Tensor, Tensor]:
@@ -105,7 +108,12 @@ def _refilled(mean: Tensor, empty: Tensor, h: Tensor, likeness: Tensor, part: Te
 
 
 def assigned_triton(
-    unit: Tensor, mean: Tensor, part: Tensor, owner: Tensor, block_rows: int = 16, block_width: int = 128
+    unit: Tensor,
+    mean: Tensor,
+    part: Tensor,
+    owner: Tensor,
+    block_rows: int = BLOCK_ROWS,
+    block_width: int = BLOCK_WIDTH,
 ) -> tuple[Tensor, Tensor]:
     """As `assigned`; the lengths of the means come from the same walk as the products."""
     check_last_stride(unit=unit, mean=mean, part=part, owner=owner)
@@ -125,7 +133,11 @@ def assigned_triton(
 
 
 def segment_mean_triton(
-    h: Tensor, label: Tensor, clusters: int, block_rows: int = 32, block_width: int = 64
+    h: Tensor,
+    label: Tensor,
+    clusters: int,
+    block_rows: int = BLOCK_ROWS_OF_MEAN,
+    block_width: int = BLOCK_WIDTH_OF_MEAN,
 ) -> tuple[Tensor, Tensor]:
     """As `segment_mean`; rows are summed in their order."""
     check_last_stride(h=h, label=label)

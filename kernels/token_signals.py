@@ -29,7 +29,7 @@ from kernels.noise import gumbel_of, key_with
 from kernels.sampled_token import COLDEST, SAMPLER_STREAM, sampled_token
 
 LEAST = -1e4  # exp of it is 0 in fp32
-BLOCK, BLOCK_DRAWN = 4096, 2048  # logits of a tile: more of them spill registers; not measured yet
+BLOCK, BLOCK_DRAWN = 4096, 2048  # logits of a tile, 16 or 8 a thread of 8 warps: more spill registers; not measured yet
 PARTS_PER_MULTIPROCESSOR = 4  # programs that hide each other's waits; not measured yet
 SUMS, TOKENS = 6, 2  # planes of a part: best, runner-up, s, t, best score, its logit; token, token of the best score
 

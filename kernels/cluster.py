@@ -21,8 +21,8 @@ from torch import Tensor
 from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl
 
 EQUAL = 2.0**-20
-# Not measured yet. 16 rows are the least that a product takes, and a slot has some 96; 128 columns of rows and means take
-# 32 KiB of shared memory. Of means, 64 columns make 64 programs a slot of a model 4,096 wide: two slots fill an A100.
+# Not measured yet. 16 rows are the least that a product takes, and a slot has some 96; 128 columns of rows and means
+# take 32 KiB of shared memory. Of means, 64 columns make 64 programs a slot for D = 4,096: two slots fill an A100.
 BLOCK_ROWS, BLOCK_WIDTH, BLOCK_ROWS_OF_MEAN, BLOCK_WIDTH_OF_MEAN = 16, 128, 32, 64
 
 

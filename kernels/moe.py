@@ -19,9 +19,7 @@ from torch import Tensor
 
 from kernels.dispatch import check_last_stride, fused, jit, power_of_2, tl, widened
 
-BLOCK_ROWS = (
-    64  # pairs of a tile at most: 4 warps hold 32 sums a thread and matrix; not measured yet, nor is what follows
-)
+BLOCK_ROWS = 64  # pairs of a tile at most: 4 warps hold 32 sums a thread and matrix; not measured, nor are the next
 BLOCK_OUT, BLOCK_IN = 64, 64  # columns that a program makes, and columns summed at a time
 BLOCK_FP32 = 32  # of all three: fp32 products go without tensor cores
 

@@ -7,7 +7,7 @@ accuracy stands its difference to the first line of its table, in points, and be
 the forwards per request: the mean of the paired differences and its 95 % interval (normal approximation). Beside
 positions/token stands their share of the first line's. A table holds all caches under one commit rule, or by
 `--table-of commits` all commit rules with one cache. tokens/s is one run, not a median: benchmarks.engine measures
-speed.
+speed. With one thread it is of the process's own time, so that other work on the machine does not count.
 """
 
 import argparse
@@ -47,9 +47,10 @@ def run(decode: DecodeConfig, rows: list[dict[str, str]], settings: argparse.Nam
     engine = Engine.from_config(model, decode, sizes)
     chats = [engine.codec.encode_chat([{"role": "user", "content": row["prompt"]}]) for row in rows]
     requests = [Request(str(i), chat, settings.length) for i, chat in enumerate(chats)]
-    began = time.perf_counter()
+    clock = time.process_time if settings.threads == 1 else time.perf_counter
+    began = clock()
     done = engine.generate(requests)
-    seconds = time.perf_counter() - began
+    seconds = clock() - began
     tokens = sum(len(d.tokens) for d in done)
     return Outcome(
         right=[exact_match([d.text], [row["answer"]])[0].right == 1 for d, row in zip(done, rows, strict=True)],

@@ -147,7 +147,7 @@ def attention_drift_triton(
     block_keys: int | None = None,
 ) -> Tensor:
     """As `attention_drift` of kl; here rows of one run may differ in `keys`, and no weights are held."""
-    check_last_stride(q=q, k=k, before=before, **({} if keys is None else {"keys": keys}))
+    check_last_stride(q=q, k=k, before=before, at=at, **({} if keys is None else {"keys": keys}))
     if phases is not None:
         check_phases(phases, max((reach for *_, reach in runs), default=0), q.shape[-1])
     (rows, heads, d), width = q.shape, before.shape[-1]

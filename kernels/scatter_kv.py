@@ -51,7 +51,7 @@ def scatter_kv_triton(
     k: Tensor, v: Tensor, phases: Tensor, position: Tensor, cell: Tensor, k_store: Tensor, v_store: Tensor
 ) -> None:
     """One program a row; K and V are each read once and written once. 4 warps: 32 heads of 128 make 16 pairs each."""
-    check_last_stride(k=k, v=v, phases=phases, k_store=k_store, v_store=v_store)
+    check_last_stride(k=k, v=v, phases=phases, position=position, cell=cell, k_store=k_store, v_store=v_store)
     rows, heads, d = k.shape
     if d % 2:
         raise ValueError(f"the rotary phase turns pairs (i, i + d/2), got d = {d}")

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.kernel_cases import TINY, cases
 from kernels.attention_drift import attention_drift_torch, attention_drift_triton
 from kernels.attention_probs import attention_probs_torch, attention_probs_triton, mean_attention_triton
+from kernels.cluster import assigned_triton, segment_mean_triton
 from kernels.dispatch import INTERPRETED
 from kernels.linear_signals import linear_signals_triton
 from kernels.moe import grouped_mlp_reference, grouped_mlp_triton
@@ -55,6 +56,31 @@ def test_no_launch_asks_the_device_for_a_number():
                 name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 asked.add((function.name, name))
     assert {pair for pair in asked if pair[1] in WAITS} == ALLOWED
+
+
+APART = {  # each with one tensor whose last dimension is not contiguous
+    "logits": lambda x, n: token_signals_triton(x.mT),
+    "h": lambda x, n: linear_signals_triton(x.mT, x, n > 0),
+    "weight": lambda x, n: linear_signals_triton(x, x.mT, n > 0),
+    "q": lambda x, n: ragged_attention_triton(x.view(2, 8, 16).mT, *[x.view(32, 1, 8)] * 2, [(0, 2, 0, 4)]),
+    "k": lambda x, n: mean_attention_triton(x[:, None], x[:, None].mT.expand(16, 16, 16), [(0, 16, 0, 4)], 4),
+    "at": lambda x, n: attention_drift_triton(x[:8, None], x[:, None], [(0, 8, 0, 4)], x[:8, None], n[::2]),
+    "position": lambda x, n: scatter_kv_triton(*[x[:8, None]] * 2, x.view(2, 16, 8), n[::2], n[:8], *[x[:, None]] * 2),
+    "cell": lambda x, n: scatter_kv_triton(*[x[:8, None]] * 2, x.view(2, 16, 8), n[:8], n[::2], *[x[:, None]] * 2),
+    "unit": lambda x, n: assigned_triton(x[None].mT, x[None], n[None], n[None]),
+    "part": lambda x, n: assigned_triton(x[None, :8], x[None], n[None, ::2], n[None]),
+    "label": lambda x, n: segment_mean_triton(x[None, :8], n[None, ::2], 4),
+    "x": lambda x, n: quantise_triton(x.mT, x[0]),
+    "centre": lambda x, n: dequantise_onto_triton(*quantise_triton(x, x[0].abs()), x[0].abs(), x.mT, n),
+    "gate": lambda x, n: grouped_mlp_triton(x, n[:, None] * 0, x[:, :1], x[None].mT, x[None], x[None]),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_what_lies_apart_within_a_row_is_refused_by_name(name):
+    x, n = torch.randn(16, 16), torch.arange(16)
+    with pytest.raises(ValueError, match=rf"{name} must be contiguous in its last dimension, got strides"):
+        APART[name](x, n)
 
 
 class NoWaits(TorchDispatchMode):

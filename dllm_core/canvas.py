@@ -1,7 +1,7 @@
 """The canvas: B decode slots of up to T positions, each holding one request that is being unmasked in place."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,14 @@ class Seat:
     bases: tuple[int, ...]  # first cell, and that of its guide
     read_at: float  # seconds, perf_counter
     admitted_at: float
+
+
+class Copy(NamedTuple):
+    """Cells to be copied behind the writes of each layer of a forward, in the order of a list."""
+
+    source: int
+    target: int
+    length: int
 
 
 @dataclass(slots=True)
@@ -49,6 +57,7 @@ class Canvas:
     ends_with_block: bool = False  # `keys` leaves out nothing but what lies right of the span's causal block
     seats: list[Seat | None] = field(default_factory=list)
     pairs: dict[int, int] = field(default_factory=dict)  # guided slot -> its guide
+    copies: list[Copy] = field(default_factory=list)  # of the coming forward, for prompts that begin alike
 
     @classmethod
     def empty(

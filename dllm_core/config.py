@@ -100,6 +100,10 @@ class EngineConfig(Config):
         default=8192, ge=1, description="rows that pass attention and MLP together; bounds memory, not results"
     )
     look_ahead: int = Field(default=64, ge=1, description="requests read from the source before a slot is free")
+    share_prefixes: bool = Field(
+        default=True,
+        description="cache exact: prompts that begin alike are computed once there and copied; off computes each",
+    )
     compile: bool = Field(
         default=False, description="run the layers' arithmetic through torch.compile; the first steps take a minute"
     )

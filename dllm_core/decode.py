@@ -42,7 +42,7 @@ def decode(model: Model, method: Method, canvas: Canvas, desk: Desk, max_rows: i
     cache.attach(canvas, model.shape)
     commit.attach(canvas, model.shape)
     while True:
-        entered = admit(canvas, waiting, desk.pool)
+        entered = admit(canvas, waiting, desk.pool, desk.prefixes)
         yield from waiting.answers()
         if not any(canvas.seats):
             return

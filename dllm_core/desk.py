@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dllm_core.clock import DecisionClock
 from dllm_core.pool import Pool, Waiting
+from dllm_core.prefixes import Prefixes
 from dllm_core.replay import Replay
 from dllm_core.stats import EngineCounter, SlotCounts
 from dllm_core.stopping import Stopping
@@ -19,4 +20,5 @@ class Desk:
     counts: SlotCounts
     counter: EngineCounter
     clock: DecisionClock
+    prefixes: Prefixes | None = None  # of block-causal models: whose prompt begins as whose
     replay: Replay | None = None  # of layers whose hooks no policy uses

@@ -20,6 +20,7 @@ from dllm_core.models.checkpoint import Watch
 from dllm_core.models.compiled import compiled
 from dllm_core.models.load import load
 from dllm_core.pool import Pool, Source, Waiting
+from dllm_core.prefixes import Prefixes
 from dllm_core.project import by_table
 from dllm_core.replay import Replay
 from dllm_core.request import Completion, Request
@@ -211,6 +212,7 @@ class Engine:
         )  # fmt: skip
 
     def _desk(self, canvas: Canvas, waiting: Waiting) -> Desk:
+        shares = self.sizes.share_prefixes and self.model.causal > 0 and self.method.cache.trusts_cached
         return Desk(
             self.store,
             Pool(self.room.cells),
@@ -219,6 +221,7 @@ class Engine:
             SlotCounts.empty(canvas, self.model.shape.layers, self.store.k.dtype, self.method.commit.rules),
             self.counter,
             DecisionClock(),
+            Prefixes(self.model.causal, self.store) if shares else None,
             self.replay if self.method.replayable else None,
         )
 

@@ -31,7 +31,7 @@ def forward(
     """
     slots, token = canvas.token.shape[0], rows.pick(canvas.token)
     computed = rows.count(slots)  # [B]
-    if replay is not None and replay.fits(rows, canvas):
+    if replay is not None and not canvas.copies and replay.fits(rows, canvas):
         return rows, replay(rows, token), computed * len(model.layers)
     x = model.embed(token)  # [N, D]
     work = torch.zeros_like(computed)
@@ -46,6 +46,8 @@ def forward(
             computed = rows.count(slots)
         else:
             q = project(layer, store, i, rows, x)
+            for copy in canvas.copies:
+                store.copy_in_layer(i, *copy)
         out = attend_and_finish(layer, store, i, rows, x, q, canvas, max_rows)
         store.add(i, rows, x, out)
         cache.after_attend(tap, rows, q)

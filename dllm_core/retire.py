@@ -86,7 +86,7 @@ def completion(
     own, guide = status[b], canvas.pairs.get(b)
     rows = own.rows + (status[guide].rows if guide is not None else 0)
     token, sure, at, by = found
-    seat = vacate(canvas, b, desk.pool)
+    seat = vacate(canvas, b, desk.pool, desk.prefixes, lost=bool(own.failed))
     request, first = seat.request, len(seat.request.prompt)
     measured: Measured = {
         "forwards": own.age,

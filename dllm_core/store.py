@@ -55,6 +55,18 @@ class LayerStore:
         if self.added is not None:
             self.added[layer].index_copy_(0, rows.cell, after - before)
 
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Keys and values of `length` cells from `source` to `target`, in all layers."""
+        for layer in range(len(self.k)):
+            self.copy_in_layer(layer, source, target, length)
+
+    def copy_in_layer(self, layer: int, source: int, target: int, length: int) -> None:
+        if source == target:
+            return
+        for plane in (self.k[layer], self.v[layer]):
+            cells = plane[source : source + length]
+            plane[target : target + length] = cells.clone() if abs(source - target) < length else cells
+
     def clear(self, first: int, length: int) -> None:
         """Zero a run of cells. What a finished request leaves is harmless, but a NaN times a weight of 0 is NaN."""
         for plane in (self.k, self.v, self.h, self.added, self.plain):

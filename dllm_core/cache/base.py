@@ -31,6 +31,7 @@ class CachePolicy(ABC):
     taps: ClassVar[bool] = False  # True: `after_attend` is overridden, so layers cannot be replayed as one
     reads_more: ClassVar[bool] = False  # True: `reads` is overridden; the head may run on all masks of a slot
     keeps_attention: ClassVar[bool] = False  # True: head-mean weights of all layers' rows are held in a forward
+    trusts_cached: ClassVar[bool] = False  # True: what is cached when a request enters is never computed again for it
     needs_fixed_span: bool = False  # True: counts from the start of a span, so a sliding frontier is refused
 
     @abstractmethod

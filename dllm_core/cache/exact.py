@@ -24,6 +24,7 @@ from dllm_core.models.base import ModelShape
 
 class ExactCache(CachePolicy):
     needs_fixed_span = True
+    trusts_cached = True
 
     def __init__(self, recompute: Literal["block", "span"] = "block") -> None:
         self.recompute = recompute
@@ -47,6 +48,8 @@ class ExactCache(CachePolicy):
         block = ~left & (canvas.position < first[:, None] + canvas.causal)
         if self.recompute == "span":
             block = block & ((canvas.step == 0)[:, None] | canvas.active)
+        brought = canvas.cached & (canvas.age == 0)[:, None]  # copied from a prompt that begins alike
+        self.final = self.final | brought
         due = left & ~self.final
         self.final = self.final | left
         return due | block

@@ -73,9 +73,10 @@ def test_the_ragged_forward_without_cache_equals_the_dense_one(name: str) -> Non
 
 @pytest.mark.parametrize(("name", "method"), PAIRS)
 def test_batched_decode_equals_one_request_at_a_time(name: str, method: str) -> None:
+    """Rows too, where no prompt is copied from another's; `test_prefixes.py` has the law of copied ones."""
     model = family_model(name)
     requests = some_requests(8, seed=3, shift=model.shift)
-    together = engine_of(model, config(method), slots=4, max_rows=37).generate(requests)
+    together = engine_of(model, config(method), slots=4, max_rows=37, share_prefixes=False).generate(requests)
     for request, done in zip(requests, together, strict=True):
         alone = engine_of(model, config(method), slots=2 if request.guidance else 1, width=request.length)
         assert facts(done) == facts(alone.generate([request])[0])

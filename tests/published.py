@@ -1,7 +1,9 @@
 """config.json of published checkpoints, the fields that decide their layers, and how many parameters they have.
 
 Numbers of parameters: LLaDA-8B by hand from its table of tensors; Dream-7B is as large as Qwen2.5-7B, SDAR-4B and 30B
-as Qwen3-4B (with a head of its own) and Qwen3-30B-A3B, whose totals are published; LLaDA-MoE and LLaDA2-mini by hand.
+as Qwen3-4B (with a head of its own) and Qwen3-30B-A3B, whose totals are published; LLaDA-MoE and LLaDA2 by hand.
+LLaDA2-flash has the sizes of Ling-flash-2.0, from memory: its published totals, 100 B weights of which a row passes
+6.1 B, 4.8 B without embedding and head, come out.
 """
 
 from typing import Any
@@ -27,6 +29,12 @@ def llada2_mini() -> int:
     return 2 * 157184 * 2048 + 20 * attention + dense + 19 * experts + 2048
 
 
+def llada2_flash() -> int:
+    attention = (32 + 2 * 4) * 128 * 4096 + 32 * 128 * 4096 + 2 * 4096 + 2 * 128
+    dense, experts = 3 * 4096 * 9216, 257 * 3 * 4096 * 1024 + 256 * 4096 + 256
+    return 2 * 157184 * 4096 + 32 * attention + dense + 31 * experts + 4096
+
+
 PUBLISHED: dict[str, tuple[str, dict[str, Any], int]] = {
     "LLaDA-8B": ("llada", {
         "d_model": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 32, "mlp_hidden_size": 12288,
@@ -49,6 +57,12 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any], int]] = {
         "num_experts_per_tok": 8, "num_shared_experts": 1, "first_k_dense_replace": 1, "vocab_size": 157184,
         "rope_theta": 600000, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-6,
     }, llada2_mini()),
+    "LLaDA2.0-flash": ("llada2", {
+        "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 4,
+        "head_dim": 128, "intermediate_size": 9216, "moe_intermediate_size": 1024, "num_experts": 256,
+        "num_experts_per_tok": 8, "num_shared_experts": 1, "first_k_dense_replace": 1, "vocab_size": 157184,
+        "rope_theta": 600000, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-6,
+    }, llada2_flash()),
     "SDAR-4B": ("sdar", {
         "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
         "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "mask_token_id": 151669, "block_size": 4,

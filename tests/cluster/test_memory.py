@@ -4,6 +4,8 @@ import pytest
 
 from cluster.memory import DEVICES, MemoryNeed, need
 from dllm_core.config import DecodeConfig, EngineConfig
+from dllm_core.models.load import ModelDescription
+from dllm_core.models.packed import saved
 from dllm_core.models.transformer import Transformer
 from tests.families import family
 from tests.published import PUBLISHED
@@ -11,7 +13,8 @@ from tests.published import PUBLISHED
 GIB = 2**30
 CELLS = {  # bytes of K and V of one position, bf16: 2 tensors x layers x key heads x width x 2 bytes
     "LLaDA-8B": 2 * 32 * 32 * 128 * 2, "Dream-7B": 2 * 28 * 4 * 128 * 2, "LLaDA-MoE-7B-A1B": 2 * 16 * 16 * 128 * 2,
-    "LLaDA2.0-mini": 2 * 20 * 4 * 128 * 2, "SDAR-4B": 2 * 36 * 8 * 128 * 2, "SDAR-30B-A3B": 2 * 48 * 4 * 128 * 2,
+    "LLaDA2.0-mini": 2 * 20 * 4 * 128 * 2, "LLaDA2.0-flash": 2 * 32 * 4 * 128 * 2,
+    "SDAR-4B": 2 * 36 * 8 * 128 * 2, "SDAR-30B-A3B": 2 * 48 * 4 * 128 * 2,
     "Fast-dLLM-v2-7B": 2 * 28 * 4 * 128 * 2,
 }  # fmt: skip
 
@@ -58,6 +61,39 @@ def test_a_model_that_does_not_fit_has_no_slot(name: str, slots: list[int]) -> N
     found = of(name)
     assert [min(1, found.slots_on(gib)) for gib in DEVICES[:2]] == slots
     assert found.slots_on(141) > 100
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_model_has_its_slots_on_every_device(name: str) -> None:
+    found, (_, settings, parameters) = of(name), PUBLISHED[name]
+    hidden = settings.get("hidden_size", settings.get("d_model"))
+    chosen = settings.get("expert_intermediate_size", 0) * settings.get("num_experts_per_tok", 0)
+    if "num_experts" in settings and name.startswith("SDAR"):
+        chosen = settings["moe_intermediate_size"] * settings["num_experts_per_tok"]
+    inner = chosen or settings.get("intermediate_size", settings.get("mlp_hidden_size"))
+    rest = GIB + 2 * parameters + 4096 * (6 * hidden + 3 * inner) * 2 + 128 * 2**20
+    by_hand = [max(0, int((gib * GIB - rest) // (1024 * CELLS[name]))) for gib in (24, 40, 80, 141)]
+    assert [found.slots_on(gib) for gib in DEVICES] == by_hand
+    assert by_hand == sorted(by_hand)
+
+
+def test_a_hundred_billion_weights_fit_one_device_in_a_byte_each() -> None:
+    """Of LLaDA2-flash a row passes 4.8 B weights in layers, 6.1 B with embedding and head, as published."""
+    kind, settings, parameters = PUBLISHED["LLaDA2.0-flash"]
+    model = Transformer(family(kind).config.model_validate(settings), 0, (1,), [], device="meta")
+    packable, rows = saved(model)
+    description = ModelDescription(
+        kind, model.shape, 0, (1,), False, parameters, packable=packable, packable_rows=rows
+    )  # fmt: skip
+    embedded, idle = 2 * 157184 * 4096, 31 * (256 - 8) * 3 * 4096 * 1024
+    assert (parameters - idle - embedded) // 10**8 == 48
+    assert (parameters - idle) // 10**8 == 61
+    assert of("LLaDA2.0-flash").slots_on(141) == 0
+    assert description.weight_bytes("bfloat16") == 2 * parameters
+    packed = description.weight_bytes("bfloat16", "int8")
+    assert packed < 0.52 * 2 * parameters
+    found = need(model.shape, packed, "bfloat16", DecodeConfig(), EngineConfig(max_rows=4096), 1024)
+    assert [found.slots_on(gib) > 100 for gib in DEVICES] == [False, False, False, True]
 
 
 def test_what_policies_keep_is_part_of_a_slot() -> None:

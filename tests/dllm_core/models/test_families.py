@@ -7,8 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import (
+    OlmoeConfig,
+    OlmoeForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
@@ -132,6 +134,48 @@ def test_the_layers_are_those_of_transformers(tmp_path: Path, name: str) -> None
     logits = dense_logits(model, tokens)
     allowed = logits.isfinite()
     assert allowed.sum(-1).unique().tolist() == [config["vocab_size"] - 4]  # the mask and three unused rows
+    assert (logits - expected)[allowed].abs().max() < 1e-4
+
+
+class EachHead(nn.Module):
+    """OLMoE norms q and k over their whole width; LLaDA-MoE each head by one weight [d]."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, t: Tensor) -> Tensor:
+        out: Tensor = self.norm(t.unflatten(-1, (-1, len(self.norm.weight)))).flatten(-2)  # type: ignore[arg-type]
+        return out
+
+
+def test_llada_moe_is_olmoe_with_norms_of_each_head(tmp_path: Path) -> None:
+    """Its router leaves the chosen weights undivided, as OLMoE's does; Qwen3-MoE above can be told to."""
+    config = settings("llada_moe")
+    model = loaded(make_checkpoint(tmp_path, family="llada_moe"))
+    weights = joined_experts(load_file(tmp_path / "model.safetensors"), config["num_experts"])
+    names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_experts",
+             "num_experts_per_tok", "rms_norm_eps", "vocab_size", "max_position_embeddings")  # fmt: skip
+    theirs = OlmoeForCausalLM(
+        OlmoeConfig(
+            **{name: config[name] for name in names}, intermediate_size=config["expert_intermediate_size"],
+            rope_parameters={"rope_type": "default", "rope_theta": config["rope_theta"]}, attn_implementation="eager",
+            pad_token_id=None, eos_token_id=1,
+        )
+    ).eval()  # fmt: skip
+    for layer in theirs.model.layers:
+        attention = layer.self_attn
+        kind = type(attention.q_norm)
+        for name in ("q_norm", "k_norm"):
+            norm = kind(model.shape.head_dim, eps=config["rms_norm_eps"])
+            setattr(attention, name, EachHead(norm))
+    renamed = {name.replace("_norm.weight", "_norm.norm.weight"): tensor for name, tensor in weights.items()}
+    theirs.load_state_dict(renamed)
+    tokens = torch.tensor([TOKENS])
+    with torch.no_grad():
+        expected = theirs(tokens, attention_mask=seen(len(TOKENS), 0), use_cache=False).logits
+    logits = dense_logits(model, tokens)
+    allowed = logits.isfinite()
     assert (logits - expected)[allowed].abs().max() < 1e-4
 
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from examples.tiny.problems import Example, held_out, stream
+from examples.tiny.problems import FAMILIES, Example, held_out, stream
 
 VOCABULARY = 1024  # byte alphabet, specials, and what the template words and syllables need
 HELD_OUT = 2400
@@ -85,6 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write the held-out file; or other problems; or a tokenizer.")
     parser.add_argument("--tokenizer", type=Path, help="folder that gets a new tokenizer")
     parser.add_argument("--held-out", type=Path, default=Path("examples/held_out.parquet"))
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), help="of the held-out file")
     parser.add_argument("--others", type=Path, help="file that gets other problems; the held-out file is left alone")
     parser.add_argument("--rows", type=int, default=2000, help="how many others")
     parser.add_argument("--seed", type=int, default=5, help="of the others")
@@ -94,7 +95,7 @@ def main() -> None:
         return
     if arguments.tokenizer is not None:
         train_tokenizer().save_pretrained(arguments.tokenizer)
-    write(arguments.held_out, held_out(HELD_OUT))
+    write(arguments.held_out, [e for e in held_out(HELD_OUT) if e.family in arguments.families])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Each family against layers that others wrote: transformers' own, and, where it has none, the published formula."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+import dllm_core
 from dllm_core.config import ModelConfig
 from dllm_core.errors import CheckpointError
 from dllm_core.models.base import Model
@@ -256,6 +258,12 @@ def test_rows_predict_what_their_family_says() -> None:
     assert causal == {
         "llada": 0, "dream": 0, "llada_moe": 0, "llada2": 32, "sdar": 4, "sdar_moe": 4, "fast_dllm": 8
     }  # fmt: skip
+
+
+def test_no_special_id_of_a_published_checkpoint_is_written_into_the_code() -> None:
+    """Masks and ends of answers come from the checkpoint's files: theirs lie from 126,081 to 156,895."""
+    for file in (Path(dllm_core.__file__).parent).rglob("*.py"):
+        assert not re.findall(r"(?<![\d.])1[25]\d_?\d{3}\b", file.read_text()), file
 
 
 def test_a_tied_head_is_the_embedding_and_a_stored_copy_of_it_is_left_unread(tmp_path: Path) -> None:

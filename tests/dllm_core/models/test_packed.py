@@ -112,6 +112,20 @@ def test_batched_equals_alone(tmp_path: Path, name: str, kind: str) -> None:
         torch.testing.assert_close(torch.tensor(done.confidence), torch.tensor(alone.confidence), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_separate_projections_equal_the_joint_one_while_decoding(tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("torchao")
+    model, position = loaded(make_checkpoint(tmp_path, family="dream"), kind), torch.tensor([0, 3, 3, 90, 7])
+    x = torch.randn(5, 32, generator=torch.Generator().manual_seed(3))
+    with torch.inference_mode():
+        layer = model.layers[1]
+        q, k, v, plain = layer.qkv(x, position)
+        own_k, own_v = layer.kv(x)
+        apart = (layer.rotate(layer.q(x), position), layer.rotate(own_k, position), own_v, own_k)
+    for separate, joint in zip(apart, (q, k, v, plain), strict=True):
+        torch.testing.assert_close(separate, joint, rtol=0, atol=1e-5)
+
+
 def test_reading_is_watched_to_its_end(tmp_path: Path) -> None:
     pytest.importorskip("torchao")
     folder, told = make_checkpoint(tmp_path, family="dream", shards=3), list[tuple[int, int]]()

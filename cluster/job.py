@@ -2,6 +2,8 @@
 
 What is done is what has a part file; there is no other state. So the same command starts a job, goes on with one that
 was stopped or killed, and only reports on one that is finished.
+
+Longer than 250 lines: the steps of one life, which a sweep takes one by one.
 """
 
 import contextlib

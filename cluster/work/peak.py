@@ -1,11 +1,13 @@
 """The most memory that was in use since somebody last asked to begin anew.
 
 On a CUDA device that is what torch has handed out there (`max_memory_allocated`). On a CPU it is the largest resident
-set of the process, which has everything in it: libraries, prompts, and what the allocator has kept of earlier work.
-Linux forgets the old peak where it may be told to (/proc/self/clear_refs); where not, it is that of the process's life.
+set of the process, which has everything in it: libraries, weights, prompts. What earlier work has freed goes back to
+the system first, and Linux forgets the old peak where it may be told to (/proc/self/clear_refs); where not, it is that
+of the process's life.
 """
 
 import contextlib
+import ctypes
 import re
 from pathlib import Path
 
@@ -18,6 +20,8 @@ def forget_peak(device: str) -> None:
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         return
+    with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)  # threads that have ended leave their heaps to no one
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text(FORGET)
 

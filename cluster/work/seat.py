@@ -7,6 +7,7 @@ The prompts of the next job are read and built while the last one still decodes.
 job, the configuration being to blame, is kept as `refusal`; nobody else could either.
 """
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,11 +33,11 @@ class Device:
         self.told = 0  # of the held engine's halvings, those that some seat has taken note of
 
     @contextmanager
-    def engine(self, config: JobConfig) -> Iterator[DecodingEngine]:
-        """Waits until those that came before have let go."""
+    def turn(self) -> Iterator[None]:
+        """Waits until those that came before are done."""
         with self.turns.drawn() as turn:
             turn.come()
-            yield self._built(config)
+            yield
 
     def progress(self) -> EngineProgress:
         past, held = self.past, self.held
@@ -55,11 +56,12 @@ class Device:
             now.slots,
         )
 
-    def _built(self, config: JobConfig) -> DecodingEngine:
-        """What jobs with the same settings of these have in common is the engine, whatever they read."""
+    def engine(self, config: JobConfig) -> DecodingEngine:
+        """In a turn. What jobs with the same settings of these have in common is the engine, whatever they read."""
         wanted = (config.model, config.decode, config.engine, config.record)
         if self.held is None or self.held[0] != wanted:
             self.past, self.held, self.told = self.progress(), None, 0
+            gc.collect()  # what an exception has left of it holds keys and values
             engine = self.models.engine(config)
             engine.self_check()
             self.held = wanted, engine
@@ -84,10 +86,13 @@ class Seat:
 
     def decode(self, source: Callable[[], Request | None]) -> Iterator[Completion]:
         try:
-            with self.device.engine(self.config) as self.engine:
+            with self.device.turn():
+                if (first := source()) is None:  # all of it was given away meanwhile
+                    return
+                waiting, self.engine = [first], self.device.engine(self.config)
                 self._count(begins=True)
                 try:
-                    yield from self.engine.decode(source)
+                    yield from self.engine.decode(lambda: waiting.pop() if waiting else source())
                 finally:
                     self._count(ends=True)
                     self._hear_of_halvings()
@@ -104,8 +109,8 @@ class Seat:
             return seconds, self.peak
 
     def self_check(self) -> Completion:
-        with self.device.engine(self.config) as engine:
-            return engine.self_check()
+        with self.device.turn():
+            return self.device.engine(self.config).self_check()
 
     def progress(self) -> EngineProgress:
         """Of the device, but memory that ran out in turns of other jobs."""

@@ -2,18 +2,21 @@
 
     python -m benchmarks.sweep --rows 96 --rounds 3
 
-    alone   sum over cells of a job's seconds after its worker was ready, until its output is whole
-    sweep   seconds from the moment when its worker was ready until the last cell is whole, less one load of the weights
+    alone   sum over cells of what a job takes from the moment when its worker is ready
+    sweep   what the sweep takes from the moment when its worker is ready, less one load of the weights
 
-Both decode the bundled model's held-out problems in one Ray session of this machine; starting Ray, starting workers and
-loading weights are in neither. Rounds take turns, and each line is one round: their spread is what the machine does.
+Each in seconds of the clock, and in seconds of CPU of driver and worker, on which other work has less bearing. Both decode the bundled model's held-out problems in one Ray session; starting Ray, starting workers and loading weights
+are in neither. Rounds take turns; a line is a round.
 """
 
 import argparse
+import os
+import re
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,26 +63,48 @@ def resolve(settings: Mapping[str, Any]) -> JobConfig:
     return placed(validated(JobConfig, settings), in_submitted_job=False)
 
 
-def quiet() -> LineScreen:
-    return LineScreen(1e9, lambda line: None)
+@dataclass(frozen=True)
+class Taken:
+    wall: float  # seconds
+    cpu: float  # seconds of driver and worker
 
 
-def alone(asked: SweepConfig) -> Iterator[float]:
+class Stopwatch(LineScreen):
+    """A screen that hears when the worker is ready; `look` is to be called at the end, before the worker is gone."""
+
+    def __init__(self) -> None:
+        super().__init__(1e9, self.hear)
+        self.pid = 0
+        self.first = self.last = (0.0, 0.0)
+
+    def hear(self, line: str) -> None:
+        if (found := re.search(r" is ready: .* pid (\d+)", line)) is not None:
+            self.pid = int(found[1])
+            self.look()
+            self.first = self.last
+
+    def look(self) -> None:
+        if self.pid:
+            user, system = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            worker = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+            self.last = time.monotonic(), worker + time.process_time()
+
+    def taken(self) -> Taken:
+        (began, before), (ended, after) = self.first, self.last
+        return Taken(ended - began, after - before)
+
+
+def alone(asked: SweepConfig) -> Iterator[Taken]:
     for cell in cells_of(asked, drafts(asked), resolve):
-        run = Job(examine(cell.prospect.config)).run(connect, quiet()).run
-        yield run.seconds - run.load_seconds
+        watch = Stopwatch()
+        Job(examine(cell.prospect.config), check_stop=watch.look).run(connect, watch)
+        yield watch.taken()
 
 
-def together(asked: SweepConfig) -> float:
-    """Of a screen that notes when its worker is ready."""
-    ready: list[float] = []
-
-    def note(line: str) -> None:
-        if " is ready: " in line:
-            ready.append(time.monotonic())
-
-    Sweep(asked, cells_of(asked, drafts(asked), resolve)).run(connect, LineScreen(1e9, note))
-    return time.monotonic() - ready[0]
+def together(asked: SweepConfig) -> Taken:
+    watch = Stopwatch()
+    Sweep(asked, cells_of(asked, drafts(asked), resolve), check_stop=watch.look).run(connect, watch)
+    return watch.taken()
 
 
 def main() -> None:
@@ -91,22 +116,30 @@ def main() -> None:
         address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error",
         runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
     )  # fmt: skip
-    began = time.monotonic()
+    began, before = time.monotonic(), time.process_time()
     load(ModelConfig(path=str(ROOT / "examples/tiny-llada"), device="cpu", dtype="float32"))
-    weights = time.monotonic() - began
-    print(f"{len(METHODS)} cells of {asked.rows} rows, one worker; loading the weights takes {weights:.2f} s")
+    weights = Taken(time.monotonic() - began, time.process_time() - before)
+    print(f"{len(METHODS)} cells of {asked.rows} rows, one worker; load of the weights {in_words(weights)}")
     ratios = []
     for number in range(asked.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            apart = list(alone(config(f"{folder}/alone", asked.rows)))
-            whole = together(config(f"{folder}/sweep", asked.rows)) - weights
-        ratios.append(whole / sum(apart))
-        each = ", ".join(f"{seconds:.1f}" for seconds in apart)
+            each = list(alone(config(f"{folder}/alone", asked.rows)))
+            whole = together(config(f"{folder}/sweep", asked.rows))
+        apart = Taken(sum(one.wall for one in each), sum(one.cpu for one in each))
+        whole = Taken(whole.wall - weights.wall, whole.cpu - weights.cpu)
+        ratios.append((whole.wall / apart.wall, whole.cpu / apart.cpu))
+        wall, cpu = ratios[-1]
         print(
-            f"round {number + 1}: alone {sum(apart):.1f} s ({each}), sweep {whole:.1f} s: {ratios[-1]:.3f}", flush=True
+            f"round {number + 1}: alone {in_words(apart)}, sweep {in_words(whole)}: ratio {wall:.3f}, CPU {cpu:.3f}",
+            flush=True,
         )
-    print(f"median ratio {statistics.median(ratios):.3f}")
+    wall, cpu = (statistics.median(each) for each in zip(*ratios, strict=True))
+    print(f"median ratio {wall:.3f}, CPU {cpu:.3f}")
     ray.shutdown()
+
+
+def in_words(taken: Taken) -> str:
+    return f"{taken.wall:.1f} s ({taken.cpu:.1f} s of CPU)"
 
 
 if __name__ == "__main__":

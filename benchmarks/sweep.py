@@ -5,8 +5,9 @@
     alone   sum over cells of what a job takes from the moment when its worker is ready
     sweep   what the sweep takes from the moment when its worker is ready, less one load of the weights
 
-Each in seconds of the clock, and in seconds of CPU of driver and worker, on which other work has less bearing. Both decode the bundled model's held-out problems in one Ray session; starting Ray, starting workers and loading weights
-are in neither. Rounds take turns; a line is a round.
+Each in seconds of the clock, and in seconds of CPU of driver and worker, on which other work has less bearing. Both
+decode the bundled model's held-out problems in one Ray session; starting Ray, starting workers and loading weights are
+in neither. Rounds take turns; a line is a round.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import ray
 from cluster.config import JobConfig
 from cluster.job import Job
 from cluster.prospect import examine
-from cluster.screens import LineScreen
+from cluster.screens import Facts
 from cluster.sweep.cells import cells_of
 from cluster.sweep.config import SweepConfig
 from cluster.sweep.grid import drafts
@@ -69,19 +70,24 @@ class Taken:
     cpu: float  # seconds of driver and worker
 
 
-class Stopwatch(LineScreen):
+class Stopwatch:
     """A screen that hears when the worker is ready; `look` is to be called at the end, before the worker is gone."""
 
     def __init__(self) -> None:
-        super().__init__(1e9, self.hear)
         self.pid = 0
         self.first = self.last = (0.0, 0.0)
 
-    def hear(self, line: str) -> None:
+    def show(self, facts: Facts) -> None:
+        """Nobody looks."""
+
+    def say(self, line: str) -> None:
         if (found := re.search(r" is ready: .* pid (\d+)", line)) is not None:
             self.pid = int(found[1])
             self.look()
             self.first = self.last
+
+    def close(self) -> None:
+        """Nothing is open."""
 
     def look(self) -> None:
         if self.pid:

@@ -14,8 +14,10 @@ from ray.dashboard.modules.job.cli import job_cli_group
 from ray.scripts.scripts import cli as ray_cli
 
 from cluster.config import JobConfig
-from jobs.cli import FAILED, OK, ROW_ERRORS, STOPPED, WRONG, parse
+from cluster.sweep.config import SweepConfig
+from jobs.cli import FAILED, OK, ROW_ERRORS, STOPPED, WRONG, parse, read
 from jobs.names import settings
+from jobs.sweep import SWITCHES, apart
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "operations.md").read_text()
@@ -35,6 +37,8 @@ def understood(words: list[str]) -> None:
         case ["python" | ".venv/bin/python", "jobs/generate.py" | "jobs/plan.py" as program, *rest]:
             known = ["examples/word_problems.yaml" if word == "job.yaml" else word for word in rest]
             parse(known, program, "", plan=program == "jobs/plan.py")
+        case ["python", "jobs/sweep.py", *rest]:
+            read(apart(rest)[0], "jobs/sweep.py", "", SweepConfig, SWITCHES, "")
         case ["ray", "job", name, *rest]:
             command = job_cli_group.commands[name]
             context = command.make_context(name, list(rest))

@@ -45,7 +45,7 @@ def read_sweep(folder: str, s3: S3Config, letters: Sequence[str]) -> SweepSeen:
     """letters: what cells are called on the page, more than there are. PlanError where a file is gone or damaged."""
     storage = storage_at(folder, s3)
     try:
-        told = yaml.safe_load(storage.read(SAVED))["cells"]
+        told = yaml.load(storage.read(SAVED), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))["cells"]
         with storage.open(TABLE) as source:
             rows = pq.read_table(source).to_pylist()
         cells = [

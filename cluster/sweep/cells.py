@@ -13,6 +13,8 @@ from typing import Any
 
 from cluster.config import JobConfig
 from cluster.prospect import Prospect, digest_of, examine
+from cluster.scoring.mathematics import mathematical
+from cluster.scoring.metrics import METRICS
 from cluster.sweep.config import SHARED, SweepConfig
 from cluster.sweep.grid import Draft
 from dllm_core.errors import ConfigError
@@ -91,6 +93,10 @@ def _examined(draft: Draft, output: Mapping[str, Any], resolve: Resolve) -> Cell
     place = f"{job.output.path.rstrip('/')}/cells/{digest}"
     prospect = examine(job.model_copy(update={"output": job.output.model_copy(update={"path": place})}))
     schema = prospect.plan.schema
+    if draft.metric not in METRICS:
+        raise ConfigError(f"metric {draft.metric} is none of {', '.join(METRICS)}")
+    if draft.metric == "math":
+        mathematical("1", "1")  # where its package is not installed it says so now
     if draft.answer_column is not None and len(schema) and draft.answer_column not in schema.names:
         known = ", ".join(schema.names)
         raise ConfigError(f"answer_column {draft.answer_column} is no column of its prompts; they have {known}")

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from cluster import fingerprint
 from cluster.config import JobConfig
 from cluster.errors import LeaseLost, PlanError, TooManyErrors
 from cluster.event_log import EventLog
@@ -24,6 +25,7 @@ from cluster.stopping import Stopped
 from cluster.summary import Summary
 from cluster.sweep.cell_run import CellRun
 from cluster.sweep.cells import Cell
+from cluster.sweep.common_queue import in_order, queue_of
 from cluster.sweep.config import SweepConfig
 from cluster.sweep.line import FAILED, Line, line_of
 from cluster.sweep.table import SAVED, SweepTable
@@ -40,7 +42,6 @@ from cluster.work.resident import ModelsFactory, ResidentModels
 from cluster.work.runner import Task
 from cluster.work.same_files import seen_files
 from cluster.work.suspects import GuiltyShards
-from cluster.writing.pieces import unfinished
 from cluster.writing.place import storage_at
 from dllm_core.errors import ConfigError, DriftlineError
 
@@ -62,8 +63,11 @@ class Sweep:
         self.config, self.cells, self.make_models, self.check_stop = config, cells, make_models, check_stop
         self.job: JobConfig = cells[0].prospect.config  # its cluster and s3 are those of all cells
         self.storage = storage_at(config.output.path, self.job.s3)
-        if not self.storage.exists(SAVED) and (there := self.storage.list()):
-            raise PlanError(f"output.path {self.storage.place} holds {min(there)} and no sweep of ours; take another")
+        if not self.storage.exists(SAVED):
+            there = [name for name in self.storage.list() if not name.startswith((".", "_"))]
+            if there or self.storage.exists(fingerprint.NAME):
+                found = min(there, default="a job")
+                raise PlanError(f"output.path {self.storage.place} holds {found} and no sweep of ours; take another")
         self.log = EventLog(self.storage)
         self.table = SweepTable(self.storage, config, cells)
         self.runs: dict[str, CellRun] = {}  # by fingerprint, those that have something to do in this run
@@ -95,11 +99,10 @@ class Sweep:
         done = 0
         for cell in (cell for cell in self.cells if not cell.twin):
             run = CellRun(cell, screen)
-            if run.job.finished:
-                self.table.note(line_of(cell))
-                done += 1
-            else:
-                self.runs[cell.digest] = run
+            try:
+                done += self._told_already(run)
+            except PlanError as error:  # what a job tells of itself is counted anew, or the cell fails
+                screen.say(f"warning: {error}: this run does so")
         self.log.add("run_started", {"cells": done + len(self.runs), "done": done})
         if done:
             screen.say(f"{done} of {counted(done + len(self.runs), 'cell')} done already; going on with the rest")
@@ -108,10 +111,18 @@ class Sweep:
                 self._end(run, screen)
         self.table.save()
 
+    def _told_already(self, run: CellRun) -> bool:
+        """Whether the cell is done, and then in the table; else it has something to do in this run."""
+        self.runs[run.cell.digest] = run
+        if run.job.finished:
+            self.table.note(line_of(run.cell))
+            del self.runs[run.cell.digest]
+        return run.job.finished
+
     def _decode(self, probe: Probe, screen: Screen, lease: Lease) -> None:
         runs = in_order([run for run in self.runs.values() if run.open and not run.failure])
         config, pool = self.job, self._pool(runs, probe)
-        queue = _queue(runs)
+        queue = queue_of(runs)
         driver = Driver(BegunPool(pool, self._cannot_begin), queue, config.cluster)
         before, rest = Tally(), 0
         for run in runs:
@@ -141,10 +152,9 @@ class Sweep:
                             for warning in board.turn(progress, queue.in_words()):
                                 self._warn(warning, screen)
                 except Fruitless as cause:
-                    if not (guilty := {shard.job for shard in self.last_lost}):
+                    if not self.last_lost:
                         raise
-                    for job in guilty:
-                        self._fail(self.runs[job], str(cause), queue, screen)
+                    self._fail(self.runs[self.last_lost[0].job], str(cause), queue, screen)  # the one it had longest
                     driver.fruitless = 0
                 except GuiltyShards as cause:
                     for job in {guilt.shard.job for guilt in cause.found}:
@@ -231,22 +241,3 @@ class Sweep:
     def _warn(self, warning: Warned, screen: Screen) -> None:
         screen.say(f"warning: {warning.message}")
         self.log.add(*as_record(warning))
-
-
-def in_order(runs: Sequence[CellRun]) -> list[CellRun]:
-    """As they came, but those of one model together: the fewest changes of weights."""
-    models = list(dict.fromkeys(run.job.config.model for run in runs))
-    return sorted(runs, key=lambda run: models.index(run.job.config.model))
-
-
-def _queue(runs: Sequence[CellRun]) -> ShardQueue:
-    """Of all cells in this order."""
-    shards, begun = list[Shard](), dict[str, list[Shard]]()
-    for run in runs:
-        job, digest, left = run.job, run.cell.digest, run.job.left
-        shards += [shard.of_job(digest) for shard in left]
-        for pieces in unfinished(job.storage, left, digest, job.config.output).values():
-            named = [piece.of_job(digest) for piece in pieces]
-            begun[named[0].id] = named
-    slots, samples = max(run.job.config.engine.slots for run in runs), min(run.job.config.decode.n for run in runs)
-    return ShardQueue(shards, rows_ahead=2 * slots, samples=samples, begun=begun)

@@ -10,6 +10,7 @@ job, the configuration being to blame, is kept as `refusal`; nobody else could e
 import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -60,13 +61,19 @@ class Device:
         """In a turn. What jobs with the same settings of these have in common is the engine, whatever they read."""
         wanted = (config.model, config.decode, config.engine, config.record)
         if self.held is None or self.held[0] != wanted:
-            self.past, self.held, self.told = self.progress(), None, 0
-            gc.collect()  # what an exception has left of it holds keys and values
+            self._let_go()
             engine = self.models.engine(config)
             engine.self_check()
             self.held = wanted, engine
         forget_peak(config.model.device)
         return self.held[1]
+
+    def _let_go(self) -> None:
+        """Of the last engine nothing may be left: its keys and values are as large as the next one's."""
+        last = weakref.ref(self.held[1]) if self.held is not None else None
+        self.past, self.held, self.told = self.progress(), None, 0
+        if last is not None and last() is not None:  # an exception's traceback goes round in a circle
+            gc.collect()  # 0.2 s in a process with torch and Ray, so only where it is needed
 
 
 class Seat:

@@ -1,6 +1,5 @@
 """A worker that holds several jobs: engines take turns, weights stay, and what one job is to blame for is its own."""
 
-import gc
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +37,6 @@ class FakeModels:
         return config.engine.width
 
     def engine(self, config):
-        gc.collect()
         assert [each for each in self.alive if each() is not None] == [], "two engines at once"
         self.built.append(config.decode.seed)
         if config.decode.seed == 66:
@@ -128,6 +126,14 @@ def test_an_engine_that_breaks_is_raised_as_in_a_job_of_its_own(cells):
     runners, shards, _ = cells(1, prompts=["one", "RAISE"])
     with pytest.raises(EngineError, match="the engine met RAISE"):
         runners.run(shards["1"])
+
+
+def test_an_engine_that_broke_is_gone_before_the_next_is_built(cells):
+    runners, shards, models = cells(1, 2, prompts=["one", "RAISE"])
+    for job in ("1", "2"):
+        with pytest.raises(EngineError, match="the engine met RAISE"):
+            runners.run(shards[job])
+    assert models.built == [1, 2]
 
 
 def test_damaged_input_refuses_the_job(cells, tmp_path):

@@ -37,6 +37,7 @@ from jobs.settings import read_flags, validated
 ABOUT = "Compare many configurations: cells of a grid, decoded by one pool of workers, in one table."
 SWITCHES = {
     "plan": "print the cells, their rows and what is known of how long they take; start and write nothing",
+    "retry-errors": "decode rows that have an error again, beside what is missing; all others stay as they are",
     "allow-errors": "exit with 0 although some rows have errors; a failed cell is none of these",
 }
 RETURNS = (
@@ -73,7 +74,7 @@ def sweep(config: SweepConfig, given: set[str], in_submitted_job: bool) -> int:
         say(plan_text(cells))
         return OK
     workers = cells[0].prospect.config.cluster
-    whole = Sweep(config, cells, check_stop=switch.check)
+    whole = Sweep(config, cells, check_stop=switch.check, retry_errors="retry-errors" in given)
     screen = make_screen(workers.progress_interval)
     try:
         table = whole.run(lambda: start_ray(in_submitted_job, switch, counted(workers.workers.max, "worker")), screen)

@@ -25,7 +25,8 @@ REFUSED, DEADLY = 666, 667  # decode.seed of cells that no worker can do, or tha
 class EchoModels:
     """Says in a file of its folder which engines it has built, in order."""
 
-    def __init__(self, watch: object = None, seconds: float = 0.0) -> None:
+    def __init__(self, watch: object = None, seconds: float = 0.0, mended: bool = False) -> None:
+        self.mended = mended
         self.seconds, self.codecs = seconds, dict[str, TextCodec]()
 
     def codec(self, config: JobConfig) -> TextCodec:
@@ -41,7 +42,11 @@ class EchoModels:
             raise CheckpointError("model.safetensors ends in the middle of a tensor")
         if config.decode.seed == DEADLY:
             os.kill(os.getpid(), 9)
-        return FakeEngine(self.codec(config), config.engine.width, config.engine.slots, self.seconds)
+        return FakeEngine(self.codec(config), config.engine.width, config.engine.slots, self.seconds, self.mended)
+
+
+def mended_models(watch: object = None) -> EchoModels:
+    return EchoModels(mended=True)
 
 
 def slow_models(watch: object = None) -> EchoModels:

@@ -17,9 +17,10 @@ from cluster.work.happenings import Finished, Lost
 
 
 class CellRun:
-    def __init__(self, cell: Cell, screen: Screen) -> None:
-        """Raises PlanError where something else stands in its folder."""
-        self.cell, self.job, self.screen = cell, Job(cell.prospect), Named(cell.name, screen)
+    def __init__(self, cell: Cell, screen: Screen, retry_errors: bool = False) -> None:
+        """Raises PlanError where something else stands in its folder, or its rows cannot be decoded again."""
+        self.cell, self.screen = cell, Named(cell.name, screen)
+        self.job = Job(cell.prospect, retry_errors=retry_errors)
         self.open = {shard.id for shard in self.job.left}
         self.rate = ErrorRate(cell.prospect.config.cluster)
         self.kept = contextlib.ExitStack()  # the lease

@@ -55,12 +55,15 @@ class Sweep:
         cells: Sequence[Cell],
         make_models: ModelsFactory = ResidentModels,
         check_stop: Callable[[], None] = lambda: None,
+        retry_errors: bool = False,
     ) -> None:
         """cells: of `cells_of`. check_stop: raises Stopped if somebody asked for it; called about once a second.
+        retry_errors: beside what is missing, decode the rows that have an error again, in all cells.
 
         PlanError where the output folder holds something else.
         """
         self.config, self.cells, self.make_models, self.check_stop = config, cells, make_models, check_stop
+        self.retry_errors = retry_errors
         self.job: JobConfig = cells[0].prospect.config  # its cluster and s3 are those of all cells
         self.storage = storage_at(config.output.path, self.job.s3)
         if not self.storage.exists(SAVED):
@@ -98,7 +101,7 @@ class Sweep:
         self.table.save_settings()
         done = 0
         for cell in (cell for cell in self.cells if not cell.twin):
-            run = CellRun(cell, screen)
+            run = CellRun(cell, screen, self.retry_errors)
             try:
                 done += self._told_already(run)
             except PlanError as error:  # what a job tells of itself is counted anew, or the cell fails

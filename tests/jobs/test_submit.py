@@ -52,13 +52,15 @@ def cluster():
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def submit(cluster, *words: str) -> tuple[subprocess.CompletedProcess[str], int | None]:
+def submit(
+    cluster, *words: str, program: str = "jobs/generate.py"
+) -> tuple[subprocess.CompletedProcess[str], int | None]:
     """What `ray job submit` prints, and the driver's own exit code, which it hides."""
     address, environment = cluster
     name = f"job-{secrets.token_hex(4)}"
     command = [*RAY, "job", "submit", "--address", address, "--submission-id", name, "--working-dir", ".", "--"]
     done = subprocess.run(
-        [*command, "python", "jobs/generate.py", *words], cwd=ROOT, env=environment, capture_output=True, text=True
+        [*command, "python", program, *words], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     asked = (
         "import sys; from ray.job_submission import JobSubmissionClient as Client; "
@@ -88,5 +90,21 @@ def test_the_bundled_job_is_submitted_and_submitted_again(cluster, tmp_path):
     assert snapshot(output) == before
 
     wrong, code = submit(cluster, *words, "--decode.cahce.kind", "dual")
+    assert code == 2, wrong.stdout + wrong.stderr
+    assert "did you mean decode.cache.kind?" in wrong.stdout + wrong.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_sweep_is_submitted_and_its_output_stays(cluster, tmp_path):
+    words = ["--config", "examples/sweep.yaml", "--base.decode.max_new_tokens", "8", "--base.cluster.cpus", "0.5"]
+    words += ["--output.root", str(tmp_path), "--output.path", "out/sweep"]
+    done, code = submit(cluster, *words, program="jobs/sweep.py")
+    assert code == 0, done.stdout + done.stderr
+    output = tmp_path / "out" / "sweep"
+    assert len([line for line in done.stdout.splitlines() if line.strip() == str(output)]) == 2
+    rows = pq.read_table(output / "table.parquet").to_pylist()
+    assert [(row["state"], row["rows"]) for row in rows] == [("done", 48)] * 6
+    wrong, code = submit(cluster, *words, "--base.decode.cahce.kind", "dual", program="jobs/sweep.py")
     assert code == 2, wrong.stdout + wrong.stderr
     assert "did you mean decode.cache.kind?" in wrong.stdout + wrong.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from cluster.errors import PlanError
+from cluster.errors import OutputBusy, PlanError
 from cluster.job import Job
 from cluster.lease import Lease
 from cluster.prospect import examine
@@ -20,7 +20,7 @@ from cluster.sweep.table import markdown
 from cluster.work.session import connect
 from cluster.writing.storage import LocalStorage
 from tests.fakes_cluster import Lines, deadly_load, snapshot, write_prompts
-from tests.fakes_sweep import DEADLY, REFUSED, EchoModels, built, made, slow_models, sweep_config, swept
+from tests.fakes_sweep import DEADLY, REFUSED, EchoModels, built, made, mended_models, slow_models, sweep_config, swept
 from tests.jobs_on_ray import ON_RAY, ROOT, local_ray, wait_for  # noqa: F401
 
 pytestmark = [*ON_RAY, pytest.mark.timeout(180)]
@@ -58,6 +58,18 @@ def test_cells_are_jobs_like_any_other_and_a_rerun_touches_nothing(tmp_path, dat
     again = made(config).run(lambda: pytest.fail("Ray was started"), Lines())
     assert again.rows() == table.rows()
     assert snapshot(tmp_path / "out" / "cells") == before
+
+    (Path(table.cells[0].folder) / "_run" / "summary.json").write_text("{")
+    screen = Lines()
+    again = made(config).run(lambda: pytest.fail("Ray was started"), screen)
+    assert any("is damaged" in line and line.endswith("this run does so") for line in screen.said)
+    assert [row["rows"] for row in again.rows()] == [12] * 3
+
+
+def test_two_sweeps_in_one_folder_at_once_are_refused(tmp_path, data):
+    sweep = made(sweep_config(tmp_path, data, grid={"decode.seed": [1]}))
+    with Lease(sweep.storage).held(), pytest.raises(OutputBusy):
+        sweep.run(lambda: pytest.fail("Ray was started"), Lines())
 
 
 def test_a_new_cell_is_all_that_is_computed(tmp_path, data):
@@ -97,6 +109,17 @@ def test_a_row_that_kills_is_found_and_costs_no_other_cell_anything(tmp_path):
     assert [(row["state"], row["rows"], row["errors"]) for row in rows(config).values()] == [("done", 4, 1)] * 2
 
 
+def test_failed_rows_are_decoded_again_where_that_is_asked(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", ["a", "NAN", "c"])
+    config = sweep_config(tmp_path, data, grid={"decode.seed": [1, 2]})
+    swept(config)
+    assert [row["errors"] for row in rows(config).values()] == [1, 1]
+    made(config, mended_models, retry_errors=True).run(connect, Lines())
+    assert [(row["errors"], row["rows"]) for row in rows(config).values()] == [(0, 3)] * 2
+    again = made(config, retry_errors=True).run(lambda: pytest.fail("Ray was started"), Lines())
+    assert [row["state"] for row in again.rows()] == ["done", "done"]
+
+
 def test_too_many_errors_fail_a_cell(tmp_path):
     good = write_prompts(tmp_path / "good.parquet", ["a"] * 8)
     bad = write_prompts(tmp_path / "bad.parquet", ["NAN"] * 8)
@@ -132,6 +155,11 @@ def test_a_folder_of_something_else_is_refused(tmp_path, data):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "notes.txt").touch()
     with pytest.raises(PlanError, match=r"holds notes.txt and no sweep of ours"):
+        made(sweep_config(tmp_path, data, grid={"decode.seed": [1]}))
+    (tmp_path / "out" / "notes.txt").rename(tmp_path / "notes.txt")
+    (tmp_path / "out" / "_run").mkdir()
+    (tmp_path / "out" / "_run" / "fingerprint.json").write_text("{}")
+    with pytest.raises(PlanError, match="holds a job and no sweep of ours"):
         made(sweep_config(tmp_path, data, grid={"decode.seed": [1]}))
 
 

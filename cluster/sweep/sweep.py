@@ -2,8 +2,9 @@
 
 A worker that finds no more shards of one cell goes on with the next while others finish the first; the weights stay.
 Retries, suspects and the tail are the driver's, as in a job: it does not know that there are cells. What fails a cell
-alone (it cannot begin, too many of its rows have errors, it kills whoever decodes it) takes its shards out of the
-queue, and the others go on. What would stop a job for a fault of the system stops the sweep; the same command goes on.
+alone (it cannot begin, too many of its rows have errors, it kills whoever decodes it) lets its other shards be refused
+when their turn comes, and the others go on. What would stop a job for a fault of the system stops the sweep; the same
+command goes on.
 """
 
 import contextlib
@@ -37,7 +38,6 @@ from cluster.work.happenings import Finished, Happening, Lost, Warned, as_record
 from cluster.work.metrics import Meters
 from cluster.work.pool import RayPool
 from cluster.work.probe import Probe, planted
-from cluster.work.queue import ShardQueue
 from cluster.work.resident import ModelsFactory, ResidentModels
 from cluster.work.runner import Task
 from cluster.work.same_files import seen_files
@@ -143,11 +143,12 @@ class Sweep:
                     for happening in driver.run():
                         self.check_stop()
                         lease.check()
-                        self._check_leases(queue, screen)
+                        self._check_leases(screen)
                         if happening is not None:
-                            board.note(happening)
-                            meters.note(happening)
-                            self._note(happening, queue, screen)
+                            self._note(happening, screen)
+                            if not (isinstance(happening, Finished) and happening.report.refused):
+                                board.note(happening)
+                                meters.note(happening)
                         elif time.monotonic() - looked >= LOOK:
                             looked, progress = time.monotonic(), pool.progress()
                             driver.hear(progress)
@@ -157,11 +158,11 @@ class Sweep:
                 except Fruitless as cause:
                     if not self.last_lost:
                         raise
-                    self._fail(self.runs[self.last_lost[0].job], str(cause), queue, screen)  # the one it had longest
+                    self._fail(self.runs[self.last_lost[0].job], str(cause), screen)  # the one it had longest
                     driver.fruitless = 0
                 except GuiltyShards as cause:
                     for job in {guilt.shard.job for guilt in cause.found}:
-                        self._fail(self.runs[job], str(cause), queue, screen)
+                        self._fail(self.runs[job], str(cause), screen)
         finally:
             pool.close()
             meters.look(board.rows_left, 0, 0, {})
@@ -187,27 +188,27 @@ class Sweep:
             return str(error)
         return run.failure
 
-    def _check_leases(self, queue: ShardQueue, screen: Screen) -> None:
+    def _check_leases(self, screen: Screen) -> None:
         for run in self.runs.values():
             try:
                 run.check()
             except LeaseLost as cause:
-                self._fail(run, str(cause), queue, screen)
+                self._fail(run, str(cause), screen)
 
-    def _note(self, happening: Happening, queue: ShardQueue, screen: Screen) -> None:
+    def _note(self, happening: Happening, screen: Screen) -> None:
         match happening:
             case Finished(worker, shard, report):
                 run = self.runs[shard.job]
                 if run.failure:
                     return
                 if report.refused:
-                    self._fail(run, report.refused, queue, screen)
+                    self._fail(run, report.refused, screen)
                     return
                 try:
                     if run.finished(Finished(worker, shard.of_its_own(), report)):
                         self._end(run, screen)
                 except TooManyErrors as cause:
-                    self._fail(run, str(cause), queue, screen)
+                    self._fail(run, str(cause), screen)
                 return
             case Lost(worker, cause, shards):
                 self.last_lost = shards
@@ -222,21 +223,19 @@ class Sweep:
             summary = run.end()
             self.table.note(line_of(run.cell))
         except ConfigError as cause:
-            self._fail(run, str(cause), None, screen)
+            self._fail(run, str(cause), screen)
             return None
         self.table.save()
         per_forward = f"{summary.tokens_per_forward:.2f} tokens per forward"
         screen.say(f"{run.cell.name}: done, {per_forward}, {counted(summary.total.errors, 'error')}")
         return summary
 
-    def _fail(self, run: CellRun, why: str, queue: ShardQueue | None, screen: Screen) -> None:
-        """The cell alone; the same command tries it again."""
+    def _fail(self, run: CellRun, why: str, screen: Screen) -> None:
+        """The cell alone; the same command tries it again. What of it still waits is refused when its turn comes."""
         if run.failure:
             return
         run.failure = why
         run.break_off(PlanError(why))
-        if queue is not None:
-            queue.abandon({f"{run.cell.digest}/{id}" for id in run.open})
         self.table.note(Line(run.cell, FAILED, why))
         self.table.save()
         self._warn(Warned("cell_failed", f"cell {run.cell.name} failed: {why}"), screen)

@@ -11,7 +11,7 @@ and then has a worker to itself. If that one dies too, the shard is halved until
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster.shard import Shard
@@ -205,16 +205,6 @@ class ShardQueue:
         elif held:
             self.free.appendleft(deque(held))
         return held
-
-    def abandon(self, ids: Set[str]) -> None:
-        """Shards that nobody wants any more, done or not; what of them is in somebody's hands ends by itself."""
-        for id in ids:
-            self._close(id)
-        for lane in [*self.free, *self.lanes.values()]:
-            kept = [shard for shard in lane if shard.id not in ids]
-            lane.clear()
-            lane.extend(kept)
-        self.free = deque(lane for lane in self.free if lane)
 
     def tell(self) -> list[tuple[str, str]]:
         """What has become known of rows that kill since the last call."""

@@ -89,7 +89,6 @@ class Suspects:
 
     def forget(self, id: str) -> None:
         """The shard is done, or given up."""
-        self.whole = deque(shard for shard in self.whole if shard.id != id)
         self.halved.pop(id, None)
         self.pieces = [shard for shard in self.pieces if shard.id != id]
 

@@ -175,39 +175,9 @@ def test_whole_suspects_come_before_halves_and_halves_shard_by_shard():
 
 
 def test_shards_of_two_jobs_share_no_lane_and_no_id():
-    shards = [shard.of_job(job) for job in ("a", "b") for shard in make_shards(2)]
-    queue = ShardQueue(shards, rows_ahead=100)
+    first, second = [shard.of_job("a") for shard in make_shards(3)], [make_shards(1)[0].of_job("b")]
+    queue = ShardQueue([*first, *second], rows_ahead=100)
     assert len(queue) == 4
-    assert [queue.next_for(worker).job for worker in ("w1", "w2", "w1", "w2")] == ["a", "b", "a", "b"]
-    assert [shard.of_its_own() for shard in shards[2:]] == make_shards(2)
-    piece = shards[0].cut(0, 4)
-    assert piece.of_its_own().whole == make_shards(1)[0]
-
-
-def test_what_is_abandoned_is_given_to_nobody_and_ends_nothing():
-    first, second = ([shard.of_job(job) for shard in make_shards(3)] for job in ("a", "b"))
-    queue = ShardQueue([*first, *second], rows_ahead=15)
-    assert [queue.next_for("w1"), queue.next_for("w1")] == first[:2]
-    assert queue.lose("w1", "it died") == tuple(first[:2])
-    held = queue.next_for("w2")
-    assert held == first[0]
-    queue.abandon({shard.id for shard in first})
-    assert [queue.next_for(worker) for worker in ("w2", "w3", "w3", "w4")] == [second[0], second[2], second[1], None]
-    assert not queue.finish("w2", held)  # counts for nothing
-    assert queue.lose("w3", "it died") == (second[2], second[1])
-    for shard in second:
-        assert queue.remain()
-        queue.finish("w2", shard)
-    assert not queue.remain()
-
-
-def test_suspects_of_an_abandoned_job_are_forgotten():
-    shard = make_shards(1)[0].of_job("a")
-    queue = ShardQueue([shard], rows_ahead=100)
-    for worker in ("w1", "w2"):
-        queue.next_for(worker)
-        queue.lose(worker, "it died")
-    assert len(queue.suspects) == 1
-    queue.abandon({shard.id})
-    assert queue.next_for("w3") is None
-    assert not queue.remain()
+    assert [queue.next_for(worker) for worker in ("w1", "w2", "w1")] == [first[0], second[0], first[1]]
+    assert [shard.of_its_own() for shard in first] == make_shards(3)
+    assert first[0].cut(0, 4).of_its_own().whole == make_shards(1)[0]

@@ -15,7 +15,7 @@ generate: setup  ## the bundled model answers bundled problems; answers, statist
 	$(BIN)/python jobs/generate.py --config examples/word_problems.yaml && $(BIN)/python jobs/evaluate.py --output out/word_problems --answer-column answer --by family
 
 comparison: setup  ## the papers' methods on the bundled model, in one table and one page; hours, goes on where it was stopped
-	$(BIN)/python jobs/sweep.py --config examples/comparison.yaml && $(BIN)/python jobs/report.py --output out/comparison --to comparison.html --title "Methods compared"
+	$(BIN)/python jobs/sweep.py --config examples/comparison.yaml && $(BIN)/python jobs/report.py --output out/comparison --to out/comparison.html --title "Methods compared"
 
 test: setup  ## all tests, on two cores; those that need a GPU skip without one
 	$(BIN)/pytest -n 2 --dist loadfile

@@ -1,8 +1,9 @@
 """Which shard goes to which worker next, and which shards are under suspicion of killing workers.
 
-Shards of one lane (rows that can only be read together, as a Parquet row group) go to one worker in order, so that the
-group is read once and forwards. A worker without a lane takes the next free one, and when none is free the second half
-of the longest that another works on.
+Shards of one lane (rows that can only be read together, as a Parquet row group) are given in order, so that whoever
+reads the group does so once and forwards. A worker without a lane takes the next free one, so that each is read by one
+worker as long as there are enough; when none is free it joins another at the one with most left for each. So k workers
+that share a row group read it k times at most, but for shards that come back: of a dead worker, and rests at the end.
 
 A worker's death blames every shard in its hands. A shard blamed twice is a suspect: it waits until the others are done
 and then has a worker to itself. If that one dies too, the shard is halved until the row that kills is found (see
@@ -10,7 +11,7 @@ and then has a worker to itself. If that one dies too, the shard is halved until
 """
 
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -44,7 +45,7 @@ class ShardQueue:
         """
         self.rows_ahead, self.samples = rows_ahead, samples
         self.free: deque[deque[Shard]] = deque()
-        self.lanes: dict[str, deque[Shard]] = {}  # worker -> what is left of its lane
+        self.lanes: dict[str, deque[Shard]] = {}  # worker -> what is left of its lane, which others may share
         self.suspects = Suspects()
         # worker -> key of a shard or piece as it was given -> what of it is not given away since
         self.held: dict[str, dict[str, Shard]] = {}
@@ -102,7 +103,7 @@ class ShardQueue:
 
     def unheld(self) -> int:
         """Shards and pieces that wait for a worker."""
-        return sum(map(len, [*self.free, *self.lanes.values()])) + len(self.suspects)
+        return sum(map(len, [*self.free, *self._shared()])) + len(self.suspects)
 
     def spare(self, least: int) -> int:
         """Pieces of so many rows that busy workers could give away, as long as they have not begun them."""
@@ -217,7 +218,7 @@ class ShardQueue:
 
     def _taken_from(self, worker: str) -> tuple[Shard, ...]:
         """What it held and is still to be done; its lane is free again."""
-        if lane := self.lanes.pop(worker, None):
+        if (lane := self.lanes.pop(worker, None)) and not any(lane is each for each in self.lanes.values()):
             self.free.appendleft(lane)
         held = self.held.pop(worker, {})
         self.heard.pop(worker, None)
@@ -250,13 +251,17 @@ class ShardQueue:
 
     def _from_lane(self, worker: str) -> Shard | None:
         if not self.lanes.get(worker):
-            if self.free:
-                self.lanes[worker] = self.free.popleft()
-            else:
-                self.lanes[worker] = self._half_of_the_longest()
+            self.lanes[worker] = self.free.popleft() if self.free else self._most_left()
         return self.lanes[worker].popleft() if self.lanes[worker] else None
 
-    def _half_of_the_longest(self) -> deque[Shard]:
-        longest = max(self.lanes.values(), key=len, default=deque[Shard]())
-        count = (len(longest) + 1) // 2
-        return deque(reversed([longest.pop() for _ in range(count)]))
+    def _shared(self) -> list[deque[Shard]]:
+        """Lanes that workers have, each once."""
+        return list({id(lane): lane for lane in self.lanes.values()}.values())
+
+    def _most_left(self) -> deque[Shard]:
+        """The lane that has most left for each of its workers."""
+        workers = Counter(id(lane) for lane in self.lanes.values() if lane)
+        return max(
+            (lane for lane in self._shared() if lane), key=lambda lane: len(lane) / workers[id(lane)],
+            default=deque[Shard](),
+        )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -14,6 +15,7 @@ from cluster.plan import Plan, make_plan
 from cluster.reading.files import list_input, would_list
 from cluster.reading.table_io import RowReader
 from cluster.s3.config import S3Config
+from cluster.work.queue import ShardQueue
 from tests.fakes_data import output_config, read_all, write_parquet
 
 
@@ -172,6 +174,24 @@ def test_one_big_row_group_is_fetched_once_for_all_its_shards(store):
     assert rows == list(range(40_000))
     assert len(data) > 2_500_000
     assert len(data) <= store.proxy.bytes_of("a.parquet") < 1.1 * len(data)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5])
+def test_workers_that_share_a_row_group_fetch_it_once_each_and_not_once_per_shard(store, workers):
+    data, draw = big_group(), random.Random(workers)
+    store.put("in/a.parquet", data)
+    found = plan(store, "in", shard_rows=500)
+    store.proxy.clear()
+    queue, readers = ShardQueue(found.shards, rows_ahead=1000), [RowReader(found.schema) for _ in range(workers)]
+    rows = []
+    while queue.remain():
+        name = draw.choice([*range(workers), 0])  # one is twice as fast
+        while (shard := queue.next_for(f"w{name}")) is not None:
+            rows += readers[name].read(shard).table["n"].to_pylist()
+        for shard in queue.holds(f"w{name}")[:1]:
+            queue.finish(f"w{name}", shard)
+    assert sorted(rows) == list(range(40_000))
+    assert store.proxy.bytes_of("a.parquet") < workers * 1.1 * len(data)
 
 
 def test_footers_of_many_files_cost_one_request_each(store):

@@ -46,12 +46,19 @@ def test_shards_of_one_row_group_go_to_one_worker_in_order():
     assert got == {"u": [s.id for s in groups[0]], "v": [s.id for s in groups[1]]}
 
 
-def test_a_worker_without_a_group_takes_the_second_half_of_the_longest():
-    shards = make_shards(9)
-    queue = ShardQueue(shards, rows_ahead=20)
-    assert queue.next_for("u") is shards[0]
-    assert queue.next_for("v") is shards[5]  # eight are left, four of them to each
-    assert queue.next_for("u") is shards[1]
+def test_a_worker_without_a_group_joins_where_most_is_left_for_each_and_all_go_forwards():
+    groups = make_shards(9, group=0), make_shards(6, group=1)
+    queue = ShardQueue([*groups[0], *groups[1]], rows_ahead=20)
+    assert queue.next_for("u") is groups[0][0]
+    assert queue.next_for("v") is groups[1][0]
+    assert queue.next_for("w") is groups[0][1]  # eight are left there, and five here
+    assert queue.next_for("x") is groups[1][1]  # seven for two, and five for one
+    assert queue.next_for("u") is groups[0][2]
+    assert queue.unheld() == 6 + 4
+    queue.give_back("u")  # its lane has another worker and is not free by that
+    assert queue.next_for("y") is groups[0][0]
+    assert queue.unheld() == 6 + 4 + 1
+    assert queue.next_for("w") is groups[0][3]
 
 
 def test_what_a_dead_worker_held_comes_back_first():

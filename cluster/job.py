@@ -9,6 +9,7 @@ Longer than 250 lines: the steps of one life, which a sweep takes one by one.
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -48,6 +49,18 @@ from cluster.writing.pieces import clear_pieces, unfinished
 from cluster.writing.retries import retries
 
 LOOK = 0.5  # seconds between looks at how far the workers are
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a job is before a run."""
+
+    done: int  # shards that stand and will not be touched
+    shards: int
+    errors: int  # rows with an error in these, as far as earlier runs have counted them
+    again: int  # shards with rows that this run decodes again
+    again_rows: int
+    finished: bool  # a run would do nothing
 
 
 class Job:
@@ -131,6 +144,16 @@ class Job:
             self.log.add("run_stopped", told)
             self.books.save(self.books.told(self.done))
 
+    def standing(self) -> Standing:
+        """What a run of this command would find; nothing is written."""
+        errors = 0
+        if self.prospect.begun:
+            with contextlib.suppress(PlanError):  # then a run says so
+                self.books.open()
+            errors = self.books.before(self.done)[0].errors
+        again = [shard.retry.errors for shard in self.retries.values() if shard.retry is not None]
+        return Standing(len(self.done), len(self.plan.shards), errors, len(again), sum(again), self.finished)
+
     def first_rows(self, count: int) -> list[dict[str, Any]]:
         return first_rows(self.storage, self.plan, self.large, self.config, count)
 
@@ -155,9 +178,8 @@ class Job:
         facts = {"shards": len(self.plan.shards), "done": len(self.done), "with_errors": len(self.retries)}
         self.log.add("run_started", facts)
         if self.done:
-            screen.say(
-                f"{len(self.done)} of {counted(len(self.plan.shards), 'shard')} done already; going on with the rest"
-            )
+            rest = "going on with the rest" if len(self.done) < len(self.plan.shards) else "none is left to be decoded"
+            screen.say(f"{len(self.done)} of {counted(len(self.plan.shards), 'shard')} done already; {rest}")
         try:
             self.books.open()
         except PlanError as error:
@@ -166,11 +188,8 @@ class Job:
             rows = counted(sum(shard.retry.errors for shard in self.retries.values() if shard.retry), "row")
             screen.say(f"{rows} with an error in {counted(len(self.retries), 'shard')} to be decoded again")
             self.books.save(self.books.told(self.done))  # theirs will not hold
-        if strays := self.prospect.listing.strays:
-            self._note(
-                Warned("strays", f"left alone as no input: {counted(len(strays), 'file')}, {strays[0]} among them"),
-                screen,
-            )
+        for kind, sentence in self.prospect.warnings:
+            self._note(Warned(kind, sentence), screen)
 
     def _decode(self, left: list[Shard], probe: Probe, screen: Screen, lease: Lease) -> None:
         config, samples = self.config, self.config.decode.n

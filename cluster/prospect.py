@@ -13,6 +13,7 @@ from cluster.reading.files import Listing, list_input, would_list
 from cluster.s3.address import is_s3, parse
 from cluster.s3.greeting import greet_stores
 from cluster.summary import SUCCESS
+from cluster.wording import counted
 from cluster.writing.place import storage_at
 from cluster.writing.storage import Storage
 from dllm_core.capacity import Capacity, capacity
@@ -32,6 +33,23 @@ class Prospect:
     fingerprint: fingerprint.Fingerprint
     plan: Plan
     begun: bool  # an earlier run wrote here
+
+    @property
+    def warnings(self) -> list[tuple[str, str]]:
+        """Kind and sentence of what a reader should know and the job survives."""
+        found, files = [], self.listing.files
+        filled = {shard.file.relative for shard in self.plan.shards}
+        empty = [file.path for file in files if file.relative not in filled]
+        if not filled:
+            said = f"no row is in the input ({counted(len(files), 'file')}, {empty[0]} among them)"
+            found.append(("empty_input", f"{said}: the result is a table without rows"))
+        elif empty and not self.config.input.limit:  # behind a limit lie files that were not looked at
+            others = f", {empty[0]} among them" if len(empty) > 1 else f": {empty[0]}"
+            has = "has no row" if len(empty) == 1 else "have no row"
+            found.append(("empty_input", f"{len(empty):,} of {counted(len(files), 'input file')} {has}{others}"))
+        if strays := self.listing.strays:
+            found.append(("strays", f"left alone as no input: {counted(len(strays), 'file')}, {strays[0]} among them"))
+        return found
 
     @property
     def digest(self) -> str:

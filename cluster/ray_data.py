@@ -36,6 +36,7 @@ from cluster.work.engine_thread import EngineThread
 from cluster.work.worker import EngineFactory, load_engine
 from cluster.writing.output import build_output
 from dllm_core.errors import ConfigError
+from dllm_core.reasons import reasons
 
 NOWHERE = "Ray Data"  # stands where a job has paths
 OF_JOBS = {
@@ -92,10 +93,7 @@ def predictor_config(
     try:
         return JobConfig.model_validate({"input": {"paths": [NOWHERE], **input}, "output": output, **sections})
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}" for each in error.errors()
-        ]
-        raise ConfigError("\n".join(lines)) from None
+        raise ConfigError("\n".join(reasons(error, "settings"))) from None
 
 
 _FILE = InputFile(NOWHERE, NOWHERE, "arrow", 0, "")

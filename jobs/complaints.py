@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from cluster.s3.config import SECRET
+from dllm_core.reasons import gotten, reason
 from jobs.names import kinds, nearest, settings
 
 NO_GROUP = {"model_type", "model_attributes_type", "dict_type"}  # pydantic's types for a value that is no mapping
@@ -51,11 +52,11 @@ class Complaints:
             group, wrong, legal = name.removesuffix(f".{last}"), str(problem["input"]), _quoted(problem)
             group = group.removesuffix(f".{wrong}")
             return f"{group}.{wrong}: no such setting{nearest(wrong, legal)}; {group} has {', '.join(legal)}"
-        reason = str(problem["msg"]).removeprefix("Value error, ")
         value = problem["input"]
         if not name:
-            return reason
-        return f"{name}: {reason}" + ("" if isinstance(value, dict | list) or type == SECRET else f", got {value!r}")
+            return reason(problem)
+        said = isinstance(value, dict | list) and (not value or type == "value_error")
+        return f"{name}: {reason(problem)}" + ("" if said or type == SECRET else f", got {gotten(value)}")
 
     def entry(self, name: str, value: str = "VALUE") -> str:
         """What to write for an entry of a mapping such as input.overrides, where dots do not lead inside; else empty.

@@ -14,7 +14,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, Python looks beside it only
 
-from cluster.forecast import forecast
 from cluster.job import Job
 from cluster.prospect import examine
 from cluster.stopping import StopSwitch
@@ -23,7 +22,7 @@ from cluster.work.session import disconnect
 from jobs.cli import OK, ROW_ERRORS, Asked, guarded, parse, say
 from jobs.outcome import outcome_text
 from jobs.place import placed, submitted
-from jobs.plan import plan_text
+from jobs.plan import shown
 from jobs.ray_start import make_screen, start_ray
 
 FIRST = 3  # answers shown at the end
@@ -47,7 +46,7 @@ def generate(asked: Asked, in_submitted_job: bool) -> int:
     config = placed(asked.config, in_submitted_job)
     prospect = examine(config)
     if asked.plan:
-        say(plan_text(forecast(prospect)))
+        say(shown(prospect, asked.retry_errors))
         return OK
     job = Job(prospect, check_stop=switch.check, retry_errors=asked.retry_errors)
     screen = make_screen(config.cluster.progress_interval)

@@ -11,8 +11,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # run as a file, Python looks beside it only
 
 from cluster.forecast import Forecast, forecast
+from cluster.job import Job, Standing
 from cluster.memory import DEVICES
-from cluster.prospect import examine
+from cluster.prospect import Prospect, examine
 from cluster.wording import counted
 from dllm_core.config import DecodeConfig
 from dllm_core.models.load import ModelDescription
@@ -23,13 +24,15 @@ BARS, BINS = 40, 10
 REASONS = 8  # shown, at most
 
 
-def plan_text(found: Forecast) -> str:
+def plan_text(found: Forecast, standing: Standing | None = None, warnings: Sequence[tuple[str, str]] = ()) -> str:
+    """standing: how far the job is; warnings: kind and sentence."""
     resumed = "  (begun already: what is finished is kept)" if found.begun else ""
     kept = f", {size(found.policy_bytes)} kept by policies" if found.policy_bytes else ""
     per_row = f", {found.samples} answers each" if found.samples > 1 else ""
     lines = [
         f"input    {counted(found.rows, 'row')} in {counted(found.files, 'file')}{per_row}",
         f"shards   {found.shards:,} on {counted(found.workers, 'worker')}{resumed}",
+        *([f"done     {standing_text(standing)}"] if found.begun and standing is not None else []),
         f"slots    {found.slots} of up to {counted(found.width, 'position')}; {found.positions:,} in all",
         f"decode   {method_text(found.decode)}",
         f"model    {model_text(found.model, found.dtype, found.packing)}",
@@ -48,7 +51,19 @@ def plan_text(found: Forecast) -> str:
             f"{failed:,} of {counted(found.sampled, 'row')} looked at cannot be decoded and will be error rows"
         )
         lines += refusals(found)
+    lines += [f"warning: {sentence}" for _, sentence in warnings]
     return "\n".join(lines)
+
+
+def standing_text(found: Standing) -> str:
+    done = f"{found.done:,} of {counted(found.shards, 'shard')}"
+    if found.again:
+        done += f"; {counted(found.again_rows, 'row')} with an error in {found.again:,} others to be decoded again"
+    elif found.finished:
+        done = f"all of it ({counted(found.shards, 'shard')}): a run would only report on it"
+    if found.errors:
+        done += f"; {counted(found.errors, 'row')} with an error, which --retry-errors decodes again"
+    return done
 
 
 def model_text(model: ModelDescription, dtype: str, packing: str = "dtype") -> str:
@@ -138,9 +153,14 @@ def size(number: int) -> str:
     return f"{number:.3g} {unit}"
 
 
+def shown(prospect: Prospect, retry_errors: bool) -> str:
+    """The plan of a run of this command."""
+    return plan_text(forecast(prospect), Job(prospect, retry_errors=retry_errors).standing(), prospect.warnings)
+
+
 def main(words: Sequence[str]) -> int:
     asked = parse(words, "jobs/plan.py", "Show what a job would do and take.", plan=True)
-    say(plan_text(forecast(examine(placed(asked.config, submitted(os.environ))))))
+    say(shown(examine(placed(asked.config, submitted(os.environ))), asked.retry_errors))
     return OK
 
 

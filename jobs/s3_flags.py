@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from cluster.s3.config import S3Config
 from dllm_core.errors import ConfigError
+from dllm_core.reasons import reasons
 
 PREFIX = "s3."
 
@@ -20,5 +21,4 @@ def s3_config(asked: argparse.Namespace) -> S3Config:
     try:
         return S3Config.model_validate(given)
     except ValidationError as error:
-        lines = [f"{PREFIX}{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise ConfigError("\n".join(lines)) from None
+        raise ConfigError("\n".join(PREFIX + each for each in reasons(error, "settings"))) from None

@@ -4,11 +4,13 @@ Flags are stronger than the file. A flag that picks another `kind` of policy dro
 it replaces. Environment variables set nothing.
 """
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import new_class
 from typing import Any, TypeVar
 
+import yaml
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
@@ -56,10 +58,38 @@ def read_flags(model: type[Config], flags: Sequence[str], complaints: Complaints
         expects_value = not equals
     if wrong:
         raise ConfigError("\n".join(wrong))
+    words = [*_as_json(flags, {setting.name: setting.type for setting in complaints.settings})]
     try:
-        return dict(CliSettingsSource(as_settings(model), cli_parse_args=list(flags), cli_exit_on_error=False)())
+        return dict(CliSettingsSource(as_settings(model), cli_parse_args=words, cli_exit_on_error=False)())
     except SettingsError as error:
         raise ConfigError(_in_words(str(error), complaints)) from None
+
+
+def _as_json(flags: Sequence[str], types: Mapping[str, str]) -> Iterator[str]:
+    """A mapping or list that is written as in the job file, as JSON, which is what a flag's value may be; types: of the
+    settings, by name. Text is taken as it stands.
+    """
+    name = ""
+    for word in flags:
+        flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        name = flag[2:] or name
+        kind = types.get(name, "")
+        if value[:1] in ("{", "[") and not kind.startswith("str"):
+            value = _flow(value, alone=kind.startswith("list"))
+        yield flag + equals + value
+
+
+def _flow(value: str, alone: bool) -> str:
+    """What is no YAML, or lacks the space after a colon, is left as it is; alone: it is then the one entry of a list,
+    as a glob that begins with a bracket.
+    """
+    try:
+        read = yaml.safe_load(value)
+        if isinstance(read, list) or (isinstance(read, dict) and not any(":" in str(key) for key in read)):
+            return json.dumps(read)
+    except (yaml.YAMLError, TypeError):  # TypeError: a date or the like, which JSON does not have
+        return json.dumps([value]) if alone else value
+    return value
 
 
 def _in_words(said: str, complaints: Complaints) -> str:

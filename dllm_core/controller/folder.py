@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from dllm_core.controller.card import ControllerCard, Network
 from dllm_core.errors import ConfigError
 from dllm_core.models.checkpoint import check_fit, fill, read_json, stored_tensors
+from dllm_core.reasons import reasons
 
 CARD, WEIGHTS = "config.json", "model.safetensors"
 FOLDER = "controllers"  # in a model's folder: those that were trained for it
@@ -44,11 +45,7 @@ def load(folder: str | Path) -> tuple[Network, ControllerCard]:
     try:
         card = ControllerCard.model_validate(read_json(place / CARD))
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'sizes'}: {e['msg'].removeprefix('Value error, ')}"
-            for e in error.errors()
-        )
-        raise ConfigError(f"{place / CARD}: {problems}") from error
+        raise ConfigError(f"{place / CARD}: {'; '.join(reasons(error, 'sizes'))}") from error
     network, stored = card.network(), stored_tensors(place)
     wanted = dict(network.named_parameters())
     check_fit(place, stored, wanted)

@@ -24,6 +24,7 @@ from dllm_core.models.checkpoint import (
 from dllm_core.models.packed import SCALE_BYTES, fill_packed, saved
 from dllm_core.models.registry import Family, family_of
 from dllm_core.models.transformer import Transformer
+from dllm_core.reasons import reasons
 from dllm_core.text import TextCodec
 
 
@@ -152,8 +153,7 @@ def read_config(family: Family, settings: dict[str, Any], folder: Path) -> Famil
     try:
         config = family.config.model_validate(settings)
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'sizes'}: {e['msg']}" for e in error.errors())
-        raise CheckpointError(f"{folder / 'config.json'}: {problems}") from error
+        raise CheckpointError(f"{folder / 'config.json'}: {'; '.join(reasons(error, 'sizes'))}") from error
     if unsupported := config.unsupported():
         raise CheckpointError(f"{folder / 'config.json'}: settings that are not supported: {', '.join(unsupported)}")
     return config

@@ -57,7 +57,9 @@ def test_a_job_ends_with_one_row_per_prompt_and_a_rerun_touches_nothing(tmp_path
 def test_an_input_without_rows_gives_a_typed_table_without_ray(tmp_path):
     config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", []))
     job = Job(examine(config), deadly_load)
-    assert job.run(lambda: pytest.fail("Ray was started"), Lines()).total.rows == 0
+    screen = Lines()
+    assert job.run(lambda: pytest.fail("Ray was started"), screen).total.rows == 0
+    assert screen.said[0].startswith("warning: no row is in the input (1 file, ")
     assert {"id", "prompt", "generated_text"} <= set(pq.read_table(tmp_path / "out").schema.names)
     assert (tmp_path / "out" / "_SUCCESS").exists()
 

@@ -66,7 +66,7 @@ def test_seeds_come_from_the_row_and_not_from_how_it_was_batched():
     [
         ({**INPUT, "limit": 3}, {}, r"^input\.limit: is for jobs; use ds\.limit$"),
         ({**INPUT, "prompt_colum": "x"}, {}, r"input\.prompt_colum: "),
-        (INPUT, {"engine": {"slots": 0}}, r"engine\.slots: Input should be greater"),
+        (INPUT, {"engine": {"slots": 0}}, r"engine\.slots: must be at least 1"),
         ({"mode": "raw"}, {}, r"input: give one of prompt_column"),
     ],
 )

@@ -2,14 +2,18 @@
 
 import json
 import os
+import re
 
 import pytest
+import yaml
+from pydantic import ValidationError
 
 from cluster.config import JobConfig
 from cluster.errors import TooManyErrors
 from dllm_core.config import DecodeConfig, EngineConfig
 from dllm_core.errors import ConfigError
 from jobs.cli import STOPPED, SWITCHES, guarded, parse, say
+from jobs.complaints import Complaints
 from jobs.help import help_text
 from jobs.names import kinds, settings
 
@@ -74,14 +78,14 @@ def test_workers_are_a_number_or_a_range(job_file, file, flags, least, most):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--cluster.workers", "0"], "cluster.workers.max: Input should be greater than or equal to 1, got 0"),
+        (["--cluster.workers", "0"], "cluster.workers.max: must be at least 1, got 0"),
         (["--cluster.workers.min", "2"], "cluster.workers.max: must be given"),
         (["--cluster.workers.min", "3", "--cluster.workers.max", "2"], "min is 3 and max 2; min is the smaller one"),
         (["--cluster.resources", "GPU=1"], "GPU is no custom resource; set cluster.gpus"),
         (["--cluster.resources", "memory=1"], "memory: 1 is no amount of a custom resource"),
         (["--cluster.resources", "seat=0"], "seat: 0 is no amount of a custom resource"),
         (["--cluster.gpus", "1.5"], "Ray shares one GPU or gives whole ones; 1.5 is neither"),
-        (["--output.compact_files", "0"], "output.compact_files: Input should be greater than or equal to 1, got '0'"),
+        (["--output.compact_files", "0"], "output.compact_files: must be at least 1, got '0'"),
     ],
 )
 def test_workers_and_what_they_ask_for_are_checked(job_file, flags, said):
@@ -133,12 +137,53 @@ def test_a_rule_with_a_controller_needs_its_name_and_may_leave_the_gate_to_it(jo
     assert read(job_file, *named, "--decode.commit.delta", "null").decode.commit.delta is None
     said = complaint(job_file, "--decode.commit.kind", "tspd")
     assert said.startswith("decode.commit.controller: must be given (folder of the controller, or its name")
-    assert "greater than or equal to 0" in complaint(job_file, *named, "--decode.commit.delta", "-0.1")
+    assert "must be at least 0" in complaint(job_file, *named, "--decode.commit.delta", "-0.1")
 
 
 def test_lists_split_at_commas_unless_they_are_json(job_file):
     assert read(job_file, "--input.paths", "a,b").input.paths == ["a", "b"]
     assert read(job_file, "--input.paths", '["a,b"]').input.paths == ["a,b"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "section", "found"),
+    [
+        (["--cluster.workers", "{min: 2, max: 3}"], "cluster", {"workers": {"min": 2, "max": 3}}),
+        (["--cluster.workers={min: 2, max: 3}"], "cluster", {"workers": {"min": 2, "max": 3}}),
+        (["--decode.commit", "{kind: factor, f: 1.5}"], "decode", {"commit": {"kind": "factor", "f": 1.5}}),
+        (["--input.paths", "[a, 'b,c']"], "input", {"paths": ["a", "b,c"]}),
+        (["--input.overrides", "{seed: s}"], "input", {"overrides": {"seed": "s"}}),
+        (["--input.prompt_column", "{a: b}"], "input", {"prompt_column": "{a: b}"}),
+        (["--input.paths", "[ab]*.parquet"], "input", {"paths": ["[ab]*.parquet"]}),
+    ],
+)
+def test_a_flag_takes_mappings_and_lists_as_the_job_file_has_them(job_file, flags, section, found):
+    told = getattr(read(job_file, *flags), section).model_dump()
+    assert {name: told[name] for name in found} == found
+
+
+def test_limits_of_a_mapping_in_a_flag_are_told_as_elsewhere(job_file):
+    said = complaint(job_file, "--cluster.workers", "{min: 3, max: 2}")
+    assert said == "cluster.workers: min is 3 and max 2; min is the smaller one"
+
+
+def test_no_complaint_speaks_of_inputs_and_parsing():
+    values = [None, "abc", -1, 0, 2.5, 10**30, float("nan"), True, [], {}, [1], [None], {"a": None}, "", b"x"]
+    complaints, lines = Complaints(JobConfig), []
+    for setting in settings(JobConfig):
+        for value in [] if setting.group else values:
+            given: dict = yaml.safe_load(FILE)
+            place = given
+            *path, last = setting.name.split(".")
+            for part in path:
+                place = place.setdefault(part, {})
+            place |= {last: value} | ({"kind": setting.kind} if setting.kind and last != "kind" else {})
+            try:
+                JobConfig.model_validate(given)
+            except ValidationError as error:
+                lines += complaints.of(error, given)
+    assert len(lines) > 1000
+    assert [line for line in lines if re.search("Input|should|valid|pars|instance", line)] == []
 
 
 def test_environment_variables_set_nothing(job_file, monkeypatch):
@@ -162,7 +207,7 @@ WRONG_FLAGS = {
     "--decode.cache.kind zzz": f"decode.cache.kind: no kind 'zzz'; kinds: {CACHES}",
     "--decode.commit.remasking margin": "decode.commit.remasking: kind threshold has no such setting; top_k has: "
     "name it as decode.commit.kind, or leave this out",
-    "--engine.slots 0": "engine.slots: Input should be greater than or equal to 1, got '0'",
+    "--engine.slots 0": "engine.slots: must be at least 1, got '0'",
     "--engine.slots": "argument --engine.slots: expected one argument",
     "--input.overrides foo": "--input.overrides: names and values are given as --input.overrides NAME=VALUE, "
     "more after commas",
@@ -180,7 +225,7 @@ WRONG_FLAGS = {
     "--tau 1": f"--tau: no such setting; did you mean decode.cache.tau?; there are {SECTIONS}",
     "--epsilom 1": f"--epsilom: no such setting; did you mean decode.commit.epsilon?; there are {SECTIONS}",
     "oops": "oops: a value without a flag; settings are given as --name value",
-    "--model.device tpu": "model.device: Input should be 'cuda' or 'cpu', got 'tpu'",
+    "--model.device tpu": "model.device: must be 'cuda' or 'cpu', got 'tpu'",
     "--decode.n 2": "decode: n is 2 but temperature is 0: all samples of a prompt would be the same",
 }
 
@@ -214,7 +259,7 @@ WRONG_BASES = {
     "name it as decode.commit.base.kind, or leave this out",
     "--base.tau 1": f": settings without a kind (tau is a setting of {WITH_TAU}); "
     f"give decode.commit.base.kind, one of {BASES}",
-    "--base.kind threshold --base.tau 2": ".tau: Input should be less than or equal to 1, got '2'",
+    "--base.kind threshold --base.tau 2": ".tau: must be at most 1, got '2'",
     "--base.kind threshold --base.tua 2": ".tua: no such setting; did you mean decode.commit.base.tau",
     "--base factor": f": 'factor' stands where settings belong; say {{kind: factor}} in a job file, "
     f"--decode.commit.base.kind factor on the command line; kinds: {BASES}",
@@ -230,7 +275,7 @@ def test_what_is_wrong_inside_a_policy_inside_another_is_named_with_its_place(jo
 WRONG_LINES = {
     "engin: {slots: 3}": f"engin: no such setting; did you mean engine?; there are {SECTIONS}",
     "engine: {slot: 3}": f"engine.slot: no such setting; did you mean engine.slots?; engine has {ENGINE}",
-    "engine: {slots: 3, width: many}": "engine.width: Input should be a valid integer",
+    "engine: {slots: 3, width: many}": "engine.width: must be a whole number",
     "input: {prompt_column: a}": "line 7: key 'input' was given in line 2 already",
     "engine: {slots: 3, slots: 4}": "line 7: key 'slots' was given in line 7 already",
     "engine:": f"engine: nothing is below it; give its settings ({ENGINE_IN_ORDER}) or leave it out",
@@ -282,7 +327,7 @@ def test_an_empty_section_that_has_to_be_there_cannot_be_left_out(job_file):
 def test_every_fault_has_a_line_of_its_own(job_file):
     job_file.write_text(FILE.replace("model: {path: models/m}", "engine: {slots: 0, wdith: 3}"))
     assert sorted(complaint(job_file).splitlines()) == [
-        "engine.slots: Input should be greater than or equal to 1, got 0",
+        "engine.slots: must be at least 1, got 0",
         f"engine.wdith: no such setting; did you mean engine.width?; engine has {ENGINE}",
         "model: must be given",
     ]

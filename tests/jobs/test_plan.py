@@ -6,12 +6,15 @@ from dataclasses import replace
 import pytest
 
 from cluster.forecast import forecast
+from cluster.job import Job
 from cluster.prospect import examine
 from dllm_core.models.load import bytes_of
 from jobs.plan import REASONS, plan_text
+from jobs.plan import shown as shown_plan
 from tests.checkpoints import make_checkpoint
+from tests.cluster.test_retrying import begin, decode, finish
 from tests.conftest import TINY_LLADA
-from tests.fakes_cluster import job_config, write_prompts
+from tests.fakes_cluster import echo_engine, job_config, snapshot, write_prompts
 
 
 @pytest.fixture
@@ -59,6 +62,50 @@ def test_the_plan_names_the_method_and_what_is_not_usual_in_it(tmp_path):
         "the same answers, and one that fits not even alone becomes an error row",
     ]  # fmt: skip
     assert lines[9] == "prompt tokens of all rows, without 1 row that cannot be read:"
+
+
+def test_the_plan_says_how_far_the_job_is_and_what_would_be_decoded_again(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", ["one", "NAN", None, "four", "NAN", "six", "seven", "eight"])
+    config = job_config(tmp_path, data, cluster__shard_rows=3)
+
+    def done(retry_errors=False):
+        return [line for line in shown_plan(examine(config), retry_errors).splitlines() if line.startswith("done")]
+
+    assert done() == []
+    job = Job(examine(config))
+    begin(job)
+    decode(job, echo_engine(config), job.plan.shards[:2])
+    assert done() == ["done     2 of 3 shards"]  # nobody has counted them yet
+    assert done(retry_errors=True) == ["done     0 of 3 shards; 3 rows with an error in 2 others to be decoded again"]
+    decode(job, echo_engine(config), job.plan.shards[2:])
+    finish(config)
+    before = snapshot(tmp_path / "out")
+    assert done() == [
+        "done     all of it (3 shards): a run would only report on it; 3 rows with an error, which --retry-errors "
+        "decodes again"
+    ]
+    assert done(retry_errors=True) == ["done     1 of 3 shards; 3 rows with an error in 2 others to be decoded again"]
+    assert snapshot(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit", "said"),
+    [
+        ([2, 0, 1], 0, ["warning: 1 of 3 input files has no row: {}/1.jsonl"]),
+        ([0, 0, 1], 0, ["warning: 2 of 3 input files have no row, {}/0.jsonl among them"]),
+        ([0, 0], 0, ["warning: no row is in the input (2 files, {}/0.jsonl among them): the result is a table without "
+                     "rows"]),
+        ([2, 1], 1, []),
+        ([2, 1], 0, []),
+    ],
+)  # fmt: skip
+def test_files_without_rows_are_named(tmp_path, rows, limit, said):
+    (folder := tmp_path / "in").mkdir()
+    for i, count in enumerate(rows):
+        (folder / f"{i}.jsonl").write_text('{"id": "a", "prompt": "x"}\n' * count)
+    config = job_config(tmp_path, folder, input__limit=limit)
+    lines = shown_plan(examine(config), retry_errors=False).splitlines()
+    assert [line for line in lines if line.startswith("warning")] == [line.format(folder) for line in said]
 
 
 def test_the_plan_says_what_was_recognised_in_the_models_folder(shown):

@@ -68,15 +68,15 @@ REFUSED = {
     "has no config.json": lambda f: (f / "config.json").unlink(),
     "cannot be read: Expecting": lambda f: (f / "config.json").write_text("{,"),
     "holds a list, not an object": lambda f: (f / "config.json").write_text("[]"),
-    r"config\.json: kind: Input should be 'tspd' or 'learn2pd'": lambda f: changed(f, kind="other"),
-    r"config\.json: vocab_size: Field required": lambda f: changed(f, vocab_size=None),
-    r"config\.json: colour: Extra inputs are not permitted": lambda f: changed(f, colour="red"),
+    r"config\.json: kind: must be 'tspd' or 'learn2pd'": lambda f: changed(f, kind="other"),
+    r"config\.json: vocab_size: must be given": lambda f: changed(f, vocab_size=None),
+    r"config\.json: colour: there is no such setting": lambda f: changed(f, colour="red"),
     r"features: knows no margin; there are confidence, entropy, momentum, position$": lambda f: changed(
         f, features=["confidence", "margin", "entropy", "position"]
     ),
     "features: names a feature twice: entropy, entropy": lambda f: changed(f, features=["entropy", "entropy"]),
-    "beta: Input should be less than 1": lambda f: changed(f, beta=1),
-    "delta: Input should be less than or equal to 1": lambda f: changed(f, delta=1.01),
+    "beta: must be below 1": lambda f: changed(f, beta=1),
+    "delta: must be at most 1": lambda f: changed(f, delta=1.01),
     "sizes: kind tspd is a recurrence": lambda f: changed(f, cell="relu"),
     "sizes: kind learn2pd has cell relu, 2 layers and the feature confidence, not cell lstm": lambda f: changed(
         f, kind="learn2pd"

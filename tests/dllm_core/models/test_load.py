@@ -204,7 +204,7 @@ def test_a_config_without_a_needed_field_names_the_field(tmp_path: Path) -> None
     config = json.loads((tmp_path / "config.json").read_text())
     del config["mask_token_id"]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match=r"config\.json: mask_token_id: Field required"):
+    with pytest.raises(CheckpointError, match=r"config\.json: mask_token_id: must be given"):
         loaded(tmp_path)
 
 

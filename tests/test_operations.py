@@ -15,6 +15,7 @@ from ray.scripts.scripts import cli as ray_cli
 
 from cluster.config import JobConfig
 from cluster.sweep.config import SweepConfig
+from dllm_core.config import ModelConfig
 from jobs.cli import FAILED, OK, ROW_ERRORS, STOPPED, WRONG, parse, read
 from jobs.names import settings
 from jobs.sweep import SWITCHES, apart
@@ -46,6 +47,8 @@ def understood(words: list[str]) -> None:
                 understood(list(context.params["entrypoint"]))
         case ["ray", name, *rest]:
             ray_cli.commands[name].make_context(name, list(rest))
+        case ["find", folder, *_]:
+            assert folder == ModelConfig.model_fields["cache_dir"].default
         case _:
             raise AssertionError(f"a test does not know how to read {words}")
 

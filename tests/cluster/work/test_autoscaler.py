@@ -6,9 +6,11 @@ the head is started here, and what belongs to it is ended by its process ids.
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -49,10 +51,11 @@ def address(tmp_path):
     at = f"{ray.util.get_node_ip_address()}:{port}"
     plan = tmp_path / "scaling.json"
     plan.write_text(json.dumps(scaling(at, more=2)))
+    folder = tempfile.mkdtemp(prefix="ray-")  # of its own, or other jobs of the machine would take it for theirs
     command = [
         str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}", "--num-cpus=1",
         "--resources", '{"seat": 1}', f"--autoscaling-config={plan}", "--include-dashboard=false",
-        "--object-store-memory=80000000",
+        "--object-store-memory=80000000", f"--temp-dir={folder}",
     ]  # fmt: skip
     with open(tmp_path / "head.log", "w") as log:
         head = subprocess.Popen(command, env={**os.environ, **ENV}, stdout=log, stderr=log, start_new_session=True)
@@ -70,6 +73,7 @@ def address(tmp_path):
     for process in wait_procs(own, timeout=10)[1]:
         process.kill()
     head.wait(10)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_a_job_that_wants_more_workers_than_there_are_seats_gets_nodes_for_them(tmp_path, address):

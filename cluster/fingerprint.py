@@ -31,7 +31,7 @@ def make_fingerprint(config: JobConfig, files: Sequence[InputFile]) -> Fingerpri
     """files: of `list_input`."""
     return {
         "model": {"dtype": config.model.dtype, **_packing(config.model), "files": _model_files(config)},
-        "decode": _decode(config.decode),
+        "decode": _decode(config.decode) if config.score is None else {"seed": config.decode.seed},
         "input": {
             **config.input.model_dump(mode="json", exclude={"paths"}),
             "files": {file.relative: f"{file.size} bytes, {file.checksum}" for file in files},

@@ -8,6 +8,7 @@ from cluster.config import ClusterConfig, InputConfig, JobConfig, OutputConfig, 
 from cluster.s3.config import S3Config
 from dllm_core.closed import Config
 from dllm_core.config import DecodeConfig, EngineConfig, ModelConfig
+from dllm_core.errors import ConfigError
 
 
 class TasksConfig(Config):
@@ -23,6 +24,11 @@ class TasksConfig(Config):
     gen_kwargs: str = Field(default="", description="over the tasks' own generation_kwargs, as NAME=VALUE,NAME=VALUE")
     mc_samples: int = Field(
         default=128, ge=1, le=100_000, description="masks drawn per likelihood (LLaDA's evaluation: 128)"
+    )
+    greedy: bool = Field(
+        default=True,
+        description="also whether the model would say each choice itself, up to a forward per token; LAMBADA and the "
+        "like ask for that, multiple choice does not",
     )
     bootstrap_iters: int = Field(default=100_000, ge=0, description="draws for standard errors of some metrics")
     confirm_run_unsafe_code: bool = Field(default=False, description="run tasks that execute generated programs")
@@ -50,11 +56,17 @@ class HarnessConfig(Config):
             raise ValueError("output.column_prefix has no use here: the tables are made for the job")
         return self
 
-    def job(self, input: InputConfig, folder: str, score: ScoreConfig | None = None) -> JobConfig:
-        """The job that answers one table. folder: its output."""
+    def job(self, input: InputConfig, score: ScoreConfig | None = None) -> JobConfig:
+        """The job that answers one table. ConfigError for guidance where likelihoods are asked."""
+        if score is not None and self.decode.guidance > 0:
+            raise ConfigError(
+                f"decode.guidance is {self.decode.guidance:g}, and likelihoods are taken without; run tasks that ask "
+                "for them by themselves, with guidance 0"
+            )
+        details = self.output.token_details and score is None
         return JobConfig(
             input=input,
-            output=self.output.model_copy(update={"path": folder}),
+            output=self.output.model_copy(update={"token_details": details}),
             model=self.model,
             decode=self.decode,
             engine=self.engine,

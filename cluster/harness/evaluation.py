@@ -32,7 +32,7 @@ def needed(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"lm-evaluation-harness cannot be imported (there is no module {error.name}); "
+            f"lm-evaluation-harness cannot be imported (there is no module {(error.name or name).partition('.')[0]}); "
             "pip install 'driftline[lm-eval]'"
         ) from error
 

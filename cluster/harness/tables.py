@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cluster.config import InputConfig, JobConfig, ScoreConfig
+from cluster.fingerprint import make_fingerprint
 from cluster.harness.config import HarnessConfig
 from cluster.result import Result
 from cluster.writing.place import storage_at
+from dllm_core.controller.config import located
 
 TABLES = "_tables"
 ID, PROMPT, MESSAGES, CONTINUATION = "id", "prompt", "messages", "continuation"
@@ -54,37 +56,37 @@ class Tables:
 
     def answers(self, task: str, questions: Sequence[Question], chat: bool) -> list[Answer]:
         """One per question, in their order. chat: prompts are messages."""
-        scored = questions[0].continuation is not None
         table = table_of(questions, chat)
-        folder = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', task)}-{self.hash_of(table)}"
+        job = self.job_of(table)
+        folder = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', task)}-{hash_of(table, job)}"
         root = self.config.output.path.rstrip("/")
-        self.keep(f"{TABLES}/{folder}.parquet", table)
-        given = {key: key for key in OWN if not scored and table[key].null_count < table.num_rows}
+        source = f"{TABLES}/{folder}.parquet"
+        self.keep(source, table)
+        placed = {
+            "input": job.input.model_copy(update={"paths": [f"{root}/{source}"]}),
+            "output": job.output.model_copy(update={"path": f"{root}/{folder}"}),
+        }
+        self.run(job.model_copy(update=placed))
+        return self.read(f"{root}/{folder}", table[ID].to_pylist(), job.score is not None)
+
+    def job_of(self, table: pa.Table) -> JobConfig:
+        """The job that answers a table, but for where it lies."""
+        column = MESSAGES if MESSAGES in table.column_names else PROMPT
+        own = {name: name for name in OWN if name in table.column_names and table[name].null_count < table.num_rows}
         input = InputConfig.model_validate(
             {
-                "paths": [f"{root}/{TABLES}/{folder}.parquet"],
-                MESSAGES + "_column" if chat else PROMPT + "_column": MESSAGES if chat else PROMPT,
-                "mode": "chat" if chat else "raw",
+                "paths": [TABLES],
+                f"{column}_column": column,
+                "mode": "chat" if column == MESSAGES else "raw",
                 "id_column": ID,
-                "overrides": given,
+                "overrides": own,
             }
         )
-        score = ScoreConfig(continuation_column=CONTINUATION, samples=self.config.harness.mc_samples)
-        self.run(self.config.job(input, f"{root}/{folder}", score if scored else None))
-        return self.read(f"{root}/{folder}", table[ID].to_pylist(), scored)
-
-    def hash_of(self, table: pa.Table) -> str:
-        """Of what is asked and how; where things lie and who works does not count."""
-        settings = {
-            "model": self.config.model.model_dump(mode="json", include={"path", "dtype"}),
-            "decode": self.config.decode.model_dump(mode="json"),
-            "width": self.config.engine.width,
-            "format": self.config.output.format,
-            "token_details": self.config.output.token_details,
-            "samples": self.config.harness.mc_samples if CONTINUATION in table.column_names else None,
-        }
-        told = json.dumps([table.to_pydict(), settings], sort_keys=True)
-        return hashlib.blake2b(told.encode(errors="surrogatepass"), digest_size=5).hexdigest()
+        if CONTINUATION not in table.column_names:
+            return self.config.job(input)
+        asked = self.config.harness
+        score = ScoreConfig(continuation_column=CONTINUATION, samples=asked.mc_samples, greedy=asked.greedy)
+        return self.config.job(input, score)
 
     def keep(self, name: str, table: pa.Table) -> None:
         """Written once: its name tells its content."""
@@ -130,3 +132,11 @@ def told_apart(names: Sequence[str]) -> list[str]:
 def as_text(value: object) -> str | None:
     """Text as it is, other values as JSON, which every reader of the table can take apart."""
     return value if value is None or isinstance(value, str) else json.dumps(value, default=str, sort_keys=True)
+
+
+def hash_of(table: pa.Table, job: JobConfig) -> str:
+    """Of what is asked and of all that decides the answers; where things lie and who works does not count."""
+    decode = located(job.decode, job.model.path, "decode")
+    settings = make_fingerprint(job.model_copy(update={"decode": decode}), [])
+    told = json.dumps([table.to_pydict(), settings], sort_keys=True)
+    return hashlib.blake2b(told.encode(errors="surrogatepass"), digest_size=5).hexdigest()

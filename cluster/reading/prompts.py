@@ -122,7 +122,7 @@ class PromptBuilder:
                 tokens, known, new = self._tokens(values), self._known(values), settings.max_new_tokens
             else:
                 tokens, known = self._pair(values, self.scored)
-                new = len(known)
+                new, seeds = len(known), (mix_seed(base, " ".join(map(str, tokens)), 0, 0),)
             length = len(tokens)
             if length + new > self.width:
                 raise PromptTooLong(length, new, self.width)
@@ -173,6 +173,9 @@ class PromptBuilder:
     def _pair(self, values: Mapping[str, Any], column: str) -> tuple[list[int], list[int]]:
         """Prompt and text to score. Without a template they are one text: blanks at the prompt's end go to what is
         scored, and its tokens are those of the whole behind as many as the prompt alone has, as lm-eval cuts them.
+
+        Their noise comes from the prompt: texts after one prompt are masked alike where they are as long, so that the
+        difference between them is surer than either.
         """
         text = values[column]
         if not isinstance(text, str) or not text:

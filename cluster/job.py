@@ -27,7 +27,7 @@ from cluster.progress import ProgressBoard
 from cluster.prospect import Prospect
 from cluster.reports import ShardReport
 from cluster.result import CONFIG
-from cluster.schema import output_schema
+from cluster.schema import table_schema
 from cluster.screens import Screen
 from cluster.shard import Shard
 from cluster.stopping import Stopped
@@ -253,8 +253,7 @@ class Job:
             compaction.clear_leftovers(self.storage, set())
 
     def _write_empty(self) -> None:
-        config = self.config
-        schema = output_schema(self.plan.schema, config.output, config.record is not None, config.score is not None)
+        schema = table_schema(self.plan.schema, self.config)
         write_empty_part(self.storage, schema, self.prospect.digest, self.config.output)
 
     def end(self, device_seconds: float | None = None, peak_bytes: int = 0) -> Summary:

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cluster.config import InputConfig, OutputConfig
+from cluster.config import InputConfig, JobConfig, OutputConfig
 from cluster.errors import PlanError
 from cluster.reading import jsonl
 from cluster.reading.layout import FileLayout
@@ -195,6 +195,11 @@ def output_schema(
         for field in input_schema:
             _check_storable(field)
     return pa.schema([*input_schema, *ours], metadata=input_schema.metadata)
+
+
+def table_schema(input_schema: pa.Schema, config: JobConfig) -> pa.Schema:
+    """Of a job's result."""
+    return output_schema(input_schema, config.output, config.record is not None, config.score is not None)
 
 
 def _check_storable(field: pa.Field) -> None:

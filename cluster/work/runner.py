@@ -17,7 +17,7 @@ from cluster.errors import UnwritableOutput
 from cluster.reading.prompts import PromptBuilder
 from cluster.reading.table_io import RowBlock, RowReader
 from cluster.reports import ShardReport, WorkerProgress
-from cluster.schema import output_schema
+from cluster.schema import table_schema
 from cluster.shard import Shard
 from cluster.work.engine_thread import Decoder, EngineThread
 from cluster.work.in_hand import InHand
@@ -66,7 +66,7 @@ class ShardRunner:
         known = config.record.reference_column if config.record is not None else None
         scored = config.score.continuation_column if config.score is not None else None
         self.prompts = PromptBuilder(config.input, config.decode, engine.codec, engine.width, known, scored=scored)
-        self.schema = output_schema(task.schema, config.output, config.record is not None, config.score is not None)
+        self.schema = table_schema(task.schema, config)
         self.reader, self.turns = RowReader(task.schema), Turns()
         self.thread = EngineThread(engine)
         self.in_hand = InHand(self.thread)

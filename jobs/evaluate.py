@@ -5,7 +5,8 @@
 
 Metrics: `exact` (runs of white space are one blank), `contains`, `numeric` (the last number), `math` (needs
 math-verify), `parallel_bench` (examples/parallel_bench.py), and `code`, which runs the answers with the gold answer as
-tests and therefore needs --allow-code. `--against` compares with another job row by row, matched by request_id.
+tests (text, or a list of it) and therefore needs --allow-code. `--before` names a column that stands before each
+answer, as HumanEval's prompts do. `--against` compares with another job row by row, matched by request_id.
 
 With several samples per row each counts; an error row is a wrong answer, and so is one whose gold answer is null or
 cannot be read as text. A table that is not whole is refused.
@@ -107,6 +108,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--by", help="column whose values are scored apart, too")
     parser.add_argument("--metric", choices=sorted([*METRICS, CODE]), default="exact", help="when an answer is right")
     parser.add_argument("--allow-code", action="store_true", help="let --metric code run what was generated")
+    parser.add_argument("--before", metavar="COLUMN", help="text put before each answer, as HumanEval's prompts are")
     parser.add_argument("--against", metavar="FOLDER", help="another job's output.path, to compare with row by row")
     parser.add_argument("--to", metavar="FILE", help="Parquet file to write each row's score to")
     add_s3_flags(parser)
@@ -114,7 +116,7 @@ def main(words: Sequence[str]) -> int:
     if asked.to is not None:
         refuse_in_output(asked.to)
     metric, s3 = metric_of(asked.metric, asked.allow_code), s3_config(asked)
-    here = judge(asked.output, s3, asked.answer_column, asked.by, metric)
+    here = judge(asked.output, s3, asked.answer_column, asked.by, metric, asked.before)
     overall, scores = summed(here.right, here.groups)
     width, title = max(map(len, [*scores, OVERALL])), TITLES.get(asked.metric, asked.metric)
     for name, score in [*sorted(scores.items()), (OVERALL, overall)]:
@@ -122,7 +124,7 @@ def main(words: Sequence[str]) -> int:
         sure = "  95 %: {:.3f} to {:.3f}".format(*wilson(score.right, score.rows)) if score.rows else ""
         say(f"{name:<{width}}  {title} {share}  ({score.right} of {score.rows}){sure}")
     if asked.against is not None:
-        compare(here, judge(asked.against, s3, asked.answer_column, None, metric), asked.against)
+        compare(here, judge(asked.against, s3, asked.answer_column, None, metric, asked.before), asked.against)
     if asked.to is not None:
         save(asked.to, here, asked.by)
     return OK

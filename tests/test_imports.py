@@ -1,8 +1,8 @@
 """The import rule, enforced: jobs -> cluster -> dllm_core -> kernels, and heavy libraries only where they belong.
 
 Beyond the layers: ray belongs to `cluster/work`, boto3 to `cluster/s3`, lm_eval to one file; reading and writing
-know no worker, and reading no result; policies know neither models nor the loop nor each other; and no module imports itself by a
-detour. `examples` and `benchmarks` may import anything.
+know no worker, and reading no result; policies know neither models nor the loop nor each other; and no module imports
+itself by a detour. `examples` and `benchmarks` may import anything.
 """
 
 import ast

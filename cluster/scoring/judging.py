@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from cluster.errors import PlanError
-from cluster.reading.text import plain_values
+from cluster.reading.text import is_text, plain_values
 from cluster.result import Result
 from cluster.s3.config import S3Config
+from cluster.scoring.code import passes, program
 from cluster.scoring.metrics import Metric
 
 
@@ -31,13 +32,38 @@ def readable(column: pa.ChunkedArray) -> list[object]:
     return [None if bad else value for value, bad in plain_values(column)]
 
 
-def judge(folder: str, s3: S3Config, answer_column: str, by: str | None, metric: Metric) -> Judged:
-    columns = [answer_column, *([by] if by else [])]
+def gold_of(column: pa.ChunkedArray, name: str, metric: Metric) -> list[object]:
+    """Gold answers, each one value; for programs also a list of tests. PlanError where no answer could equal them."""
+    if not pa.types.is_nested(column.type):
+        return readable(column)
+    listed = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    if metric is passes and listed and is_text(column.type.value_type):
+        lines = readable(column)
+        return ["\n".join(each) if isinstance(each, list) and None not in each else None for each in lines]
+    raise PlanError(
+        f"--answer-column {name} is of type {column.type}, and a gold answer is one value; make a column of text or "
+        "numbers of it" + ("" if metric is not passes else ", or a list of tests as text")
+    )
+
+
+def judge(
+    folder: str, s3: S3Config, answer_column: str, by: str | None, metric: Metric, before: str | None = None
+) -> Judged:
+    """before: column of text that stands before each answer."""
+    columns = [answer_column, *([by] if by else []), *([before] if before else [])]
     result = Result(folder, s3)
+    if result.config.score is not None:
+        raise PlanError(f"the job in {folder} took likelihoods and decoded nothing; its column log_likelihood has them")
     id, text = (result.config.output.column_prefix + name for name in ("request_id", "generated_text"))
     table = result.read(list(dict.fromkeys([*columns, id, text])))
     groups = [value for value, _ in plain_values(table[by])] if by else None
-    right = judged(table[text].to_pylist(), readable(table[answer_column]), metric)
+    answers = table[text].to_pylist()
+    if before:
+        own = program if metric is passes else str  # an answer may bring the whole function, fenced
+        heads = readable(table[before])
+        pairs = zip(answers, heads, strict=True)
+        answers = [None if said is None or head is None else f"{head}{own(said)}" for said, head in pairs]
+    right = judged(answers, gold_of(table[answer_column], answer_column, metric), metric)
     return Judged(table[id].to_pylist(), right, groups)
 
 

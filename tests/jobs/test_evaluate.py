@@ -7,6 +7,7 @@ import pytest
 from cluster.job import Job
 from cluster.prospect import examine
 from cluster.scoring.judging import readable
+from cluster.work.worker import load_engine
 from jobs.cli import OK, WRONG, guarded
 from jobs.evaluate import Score, exact_match, main
 from tests.fakes_cluster import Lines, echo_engine, job_config, write_prompts
@@ -177,3 +178,52 @@ def test_code_is_run_only_when_it_is_allowed(finished, capsys):
 def test_a_gold_answer_that_is_no_check_is_a_wrong_argument(finished, capsys):
     assert guarded(main, words(finished, "--metric", "parallel_bench")) == WRONG
     assert "is no check of --metric parallel_bench" in capsys.readouterr().err
+
+
+def golds(tmp_path, prompts, gold, **more):
+    """A finished job that gives back its prompts, with this column of gold answers."""
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", prompts, answer=gold, **more))
+    finish(config, echo_engine(config))
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("metric", ["exact", "numeric", "code"])
+def test_a_gold_answer_that_is_a_list_is_refused_and_not_scored_as_wrong(tmp_path, capsys, metric):
+    output = golds(tmp_path, ["4"], pa.array([[4]], pa.list_(pa.int64())))
+    assert guarded(main, words(output, "--metric", metric, "--allow-code")) == WRONG
+    seen = capsys.readouterr()
+    assert "--answer-column answer is of type list<" in seen.err
+    assert ("or a list of tests as text" in seen.err) == (metric == "code")
+    assert seen.out == ""
+
+
+def test_a_list_of_tests_is_run_whole(tmp_path, capsys):
+    tests = [["assert 1", "assert True"], ["assert 1", "assert False"], None]
+    output = golds(tmp_path, ["4", "4", "4"], pa.array(tests, pa.list_(pa.string())))
+    assert guarded(main, words(output, "--metric", "code", "--allow-code")) == OK
+    assert "overall  code 0.333  (1 of 3)" in capsys.readouterr().out
+
+
+def test_a_column_may_stand_before_each_answer(tmp_path, capsys):
+    output = golds(tmp_path, ["4", "5"], ["xx4", "4"], head=["xx", None])
+    assert guarded(main, words(output, "--before", "head")) == OK
+    assert "overall  exact match 0.500  (1 of 2)" in capsys.readouterr().out
+
+
+def test_a_program_goes_on_with_its_prompt_or_brings_a_whole_function(tmp_path, capsys):
+    head = "def f(x):\n    '''Twice.'''\n"
+    test = "assert f(2) == 4"
+    answers = ["    return 2 * x", "So:\n```python\ndef f(x):\n    return x + x\n```", "    return x"]
+    data = write_prompts(tmp_path / "in.parquet", answers, answer=[test] * 3, head=[head] * 3)
+    config = job_config(tmp_path, data, decode__max_new_tokens=60, engine__width=200)
+    finish(config, echo_engine(config))
+    assert guarded(main, words(tmp_path / "out", "--metric", "code", "--allow-code", "--before", "head")) == OK
+    assert "overall  code 0.667  (2 of 3)" in capsys.readouterr().out
+
+
+def test_likelihoods_are_no_answers_to_judge(tmp_path, capsys, tiny_llada):
+    config = job_config(tmp_path, write_prompts(tmp_path / "in.parquet", ["4"], answer=["4"]))
+    config = config.model_validate({**config.model_dump(), "score": {"continuation_column": "answer", "samples": 1}})
+    finish(config, load_engine(config))
+    assert guarded(main, words(tmp_path / "out")) == WRONG
+    assert "took likelihoods and decoded nothing; its column log_likelihood has them" in capsys.readouterr().err

@@ -108,3 +108,17 @@ def test_a_sweep_is_submitted_and_its_output_stays(cluster, tmp_path):
     wrong, code = submit(cluster, *words, "--base.decode.cahce.kind", "dual", program="jobs/sweep.py")
     assert code == 2, wrong.stdout + wrong.stderr
     assert "did you mean decode.cache.kind?" in wrong.stdout + wrong.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_tasks_of_the_harness_are_submitted_as_any_job(cluster, tmp_path):
+    pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed (pip install 'driftline[lm-eval]')")
+    words = ["--config", "examples/lm_eval/job.yaml", "--limit", "3", "--cluster.workers", "1", "--cluster.cpus", "0.5"]
+    words += ["--output.root", str(tmp_path), "--output.path", "out/tasks"]
+    done, code = submit(cluster, *words, program="jobs/harness.py")
+    assert code == 0, done.stdout + done.stderr
+    assert "|driftline_held_out|" in done.stdout.replace(" ", "")
+    assert str(tmp_path / "out" / "tasks" / "results.json") in done.stdout
+    (task,) = (tmp_path / "out" / "tasks").glob("driftline_held_out-*")
+    assert pq.read_table(task).num_rows == 3

@@ -93,7 +93,6 @@ class Scorer:
         found = self.estimator.score(request.prompt, answer, self.samples, request.seed, self.greedy)
         spent = perf_counter() - began
         if math.isnan(found.log_likelihood):
-            self.estimator.store.clear(0, max(PASS_ROWS, self.width))
             reason = f"the model's output was NaN; its weights or their format ({self.dtype}) do not fit"
             return Completion(
                 request.id, [], "", "error", reason, found.passes, found.passes, found.rows, decode_seconds=spent

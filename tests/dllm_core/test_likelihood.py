@@ -75,6 +75,16 @@ def test_draws_come_out_at_the_expectation_and_as_far_from_it_as_the_error_says(
     assert 0.7 < told / off.std() < 1.4
 
 
+def test_blocks_add_up_and_so_do_the_squares_of_their_errors():
+    model, answer = tiny_model(causal=4), [11, 3, 40, 8, 21, 9, 30]  # positions 5 to 7 and 8 to 11
+    whole = score(model, answer=answer, samples=5)
+    first = score(model, answer=answer[:3], samples=5)
+    second = score(model, prompt=PROMPT + answer[:3], answer=answer[3:], samples=5)
+    assert whole.log_likelihood == pytest.approx(first.log_likelihood + second.log_likelihood, rel=1e-12)
+    assert whole.error == pytest.approx((first.error**2 + second.error**2) ** 0.5, rel=1e-12)
+    assert min(first.error, second.error) > 0
+
+
 def test_a_single_token_takes_one_forward_and_is_exact():
     model = tiny_model()
     found = score(model, answer=[11], samples=128)

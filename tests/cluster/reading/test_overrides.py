@@ -89,3 +89,11 @@ def test_a_mixed_seed_is_fixed_for_ever():
     assert mix_seed(0, "a.parquet", 0, 0) == 4135258766751592374
     places = {mix_seed(s, f, r, i) for s in (0, 1) for f in ("a", "b") for r in range(20) for i in range(4)}
     assert len(places) == 2 * 2 * 20 * 4
+
+
+def test_stop_strings_of_a_row_reach_its_request(tmp_path):
+    lists = pa.array([["a", "b"], [], None, [""]], pa.list_(pa.string()))
+    path = write_parquet(tmp_path / "a.parquet", {"prompt": ["p"] * 4, "s": lists})
+    found = prompts_of(path, overrides={"stop": "s"}, decode=DECODE)
+    assert [prompt.requests[0].stop for prompt in found[:3]] == [("a", "b"), (), None]
+    assert found[3].error == "stop of this row (column 's') is [''], not a string or a list of such, none of them empty"

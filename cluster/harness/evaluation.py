@@ -1,6 +1,6 @@
 """A run of lm-evaluation-harness over `DriftlineLM`: tasks in, its table and results out.
 
-lm-eval is an extra (`pip install 'driftline[lm-eval]'`) and is imported when a run begins.
+lm-eval is an extra (`pip install -e '.[lm-eval]'`) and is imported when a run begins.
 """
 
 import json
@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from cluster.config import JobConfig
-from cluster.harness.config import HarnessConfig
+from cluster.harness.config import HarnessConfig, TasksConfig
 from cluster.harness.tables import Tables
 from cluster.writing.place import storage_at
 from dllm_core.errors import ConfigError
@@ -33,7 +33,7 @@ def needed(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"lm-evaluation-harness cannot be imported (there is no module {(error.name or name).partition('.')[0]}); "
-            "pip install 'driftline[lm-eval]'"
+            "pip install -e '.[lm-eval]'"
         ) from error
 
 
@@ -41,31 +41,50 @@ def evaluate(config: HarnessConfig, run: Callable[[JobConfig], None], say: Calla
     """run: does a job to its end. ConfigError for tasks that are not there."""
     asked = config.harness
     lm = needed("cluster.harness.lm").DriftlineLM(Tables(config, run), say)
-    manager = needed("lm_eval.tasks").TaskManager(include_path=asked.include_path)
-    if unknown := [name for name in asked.tasks if not name.endswith(".yaml") and not manager.match_tasks([name])]:
-        raise ConfigError(
-            f"harness.tasks: lm-evaluation-harness has no task {', '.join(unknown)}"
-            + ("" if asked.include_path else "; harness.include_path names a folder with tasks of your own")
+    manager = manager_of(asked)
+    simple_evaluate = needed("lm_eval.evaluator").simple_evaluate
+    try:
+        found = simple_evaluate(
+            model=lm,
+            tasks=asked.tasks,
+            task_manager=manager,
+            num_fewshot=asked.num_fewshot,
+            limit=asked.limit,
+            apply_chat_template=asked.apply_chat_template,
+            system_instruction=asked.system_instruction,
+            fewshot_as_multiturn=asked.fewshot_as_multiturn,
+            gen_kwargs=asked.gen_kwargs or None,
+            bootstrap_iters=asked.bootstrap_iters,
+            confirm_run_unsafe_code=asked.confirm_run_unsafe_code,
         )
-    found = needed("lm_eval.evaluator").simple_evaluate(
-        model=lm,
-        tasks=asked.tasks,
-        task_manager=manager,
-        num_fewshot=asked.num_fewshot,
-        limit=asked.limit,
-        apply_chat_template=asked.apply_chat_template,
-        system_instruction=asked.system_instruction,
-        fewshot_as_multiturn=asked.fewshot_as_multiturn,
-        gen_kwargs=asked.gen_kwargs or None,
-        bootstrap_iters=asked.bootstrap_iters,
-        confirm_run_unsafe_code=asked.confirm_run_unsafe_code,
-    )
+    except FileNotFoundError as error:  # of data sets: a job says otherwise what it misses
+        raise ConfigError(f"the data of a task in {', '.join(asked.tasks)} are not there: {error}") from error
     utils = needed("lm_eval.utils")
     save(config, found, utils.handle_non_serializable)
     table = utils.make_table(found)
     if found.get("groups"):
         table += "\n" + utils.make_table(found, "groups")
     return Evaluation(table, found["results"], lm.failed)
+
+
+def manager_of(asked: TasksConfig) -> Any:
+    """lm-eval's list of tasks: one's own alone where that is enough, for its own are 14,000 files to look through."""
+
+    def unknown() -> list[str]:
+        return [name for name in asked.tasks if not name.endswith(".yaml") and not manager.match_tasks([name])]
+
+    make = needed("lm_eval.tasks").TaskManager
+    if asked.include_path is not None:
+        manager = make(include_path=asked.include_path, include_defaults=False)
+        if not unknown():
+            return manager
+    manager = make(include_path=asked.include_path)
+    if lacking := unknown():
+        raise ConfigError(
+            f"harness.tasks: lm-evaluation-harness has no task {', '.join(lacking)}"
+            + ("" if asked.include_path else "; harness.include_path names a folder with tasks of your own")
+        )
+    return manager
 
 
 def save(config: HarnessConfig, found: dict[str, Any], plain: Callable[[object], Any]) -> None:

@@ -211,9 +211,9 @@ def test_a_column_may_stand_before_each_answer(tmp_path, capsys):
 
 
 def test_a_program_goes_on_with_its_prompt_or_brings_a_whole_function(tmp_path, capsys):
-    head = "def f(x):\n    '''Twice.'''\n"
+    head = "from math import floor\n\n\ndef f(x):\n    '''Twice.'''\n"
     test = "assert f(2) == 4"
-    answers = ["    return 2 * x", "So:\n```python\ndef f(x):\n    return x + x\n```", "    return x"]
+    answers = ["    return 2 * x", "So:\n```python\ndef f(x):\n    return floor(x + x)\n```", "    return x"]
     data = write_prompts(tmp_path / "in.parquet", answers, answer=[test] * 3, head=[head] * 3)
     config = job_config(tmp_path, data, decode__max_new_tokens=60, engine__width=200)
     finish(config, echo_engine(config))

@@ -42,7 +42,7 @@ def _handlers():
 @pytest.fixture
 def harness(monkeypatch, tmp_path):
     """lm-eval with its caches out of the way, in the root folder, from which the examples name their data."""
-    pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed (pip install 'driftline[lm-eval]')")
+    pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed (pip install -e '.[lm-eval]')")
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
     monkeypatch.chdir(ROOT)
     from cluster.harness.evaluation import evaluate
@@ -104,11 +104,22 @@ def test_the_right_answer_is_the_likeliest_of_four_and_examples_come_as_messages
     assert all(row["log_likelihood"] < 0 and row["log_likelihood_error"] > 0 for row in rows)
 
 
+@pytest.mark.timeout(240)  # all of lm-eval's tasks are looked through
 def test_an_unknown_task_is_told_in_a_sentence(tmp_path, harness, capsys):
     words = [*CONFIG, "--tasks", "no_such_task", "--output.path", str(tmp_path / "out")]
     assert guarded(main, words) == WRONG
     assert capsys.readouterr().err.startswith("error: harness.tasks: lm-evaluation-harness has no task no_such_task")
     assert not (tmp_path / "out").exists()
+
+
+def test_data_that_are_not_there_are_told_in_a_sentence(tmp_path, harness, capsys):
+    task = (
+        (ROOT / "examples" / "lm_eval" / "held_out.yaml").read_text().replace("examples/held_out", "nowhere/held_out")
+    )
+    (tmp_path / "mine.yaml").write_text(task.replace("driftline_held_out", "mine"))
+    words = [*CONFIG, "--tasks", "mine", "--include_path", str(tmp_path), "--output.path", str(tmp_path / "out")]
+    assert guarded(main, words) == WRONG
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: the data of a task in mine are not there: ")
 
 
 WITHOUT_LM_EVAL = """
@@ -126,8 +137,7 @@ def test_where_the_harness_is_missing_the_extra_is_named(tmp_path):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == WRONG
     assert done.stderr == (
-        "error: lm-evaluation-harness cannot be imported (there is no module lm_eval); "
-        "pip install 'driftline[lm-eval]'\n"
+        "error: lm-evaluation-harness cannot be imported (there is no module lm_eval); pip install -e '.[lm-eval]'\n"
     )
 
 

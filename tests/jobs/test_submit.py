@@ -113,7 +113,7 @@ def test_a_sweep_is_submitted_and_its_output_stays(cluster, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_tasks_of_the_harness_are_submitted_as_any_job(cluster, tmp_path):
-    pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed (pip install 'driftline[lm-eval]')")
+    pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed (pip install -e '.[lm-eval]')")
     words = ["--config", "examples/lm_eval/job.yaml", "--limit", "3", "--cluster.workers", "1", "--cluster.cpus", "0.5"]
     words += ["--output.root", str(tmp_path), "--output.path", "out/tasks"]
     done, code = submit(cluster, *words, program="jobs/harness.py")

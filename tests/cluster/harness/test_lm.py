@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed (pip install 'driftline[lm-eval]')")
+pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed (pip install -e '.[lm-eval]')")
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model

@@ -181,5 +181,5 @@ def test_guidance_and_likelihoods_do_not_go_together(tmp_path):
 
 
 def test_a_missing_module_is_named_with_the_extra_that_brings_it():
-    with pytest.raises(ConfigError, match=r"no module no_such_harness\); pip install 'driftline\[lm-eval\]'"):
+    with pytest.raises(ConfigError, match=r"no module no_such_harness\); pip install -e '\.\[lm-eval\]'"):
         needed("no_such_harness")

@@ -88,7 +88,7 @@ class DriftlineLM(LM):
             self.say(f"warning: generation settings without effect here: {', '.join(sorted(new))}")
         settings = {
             "max_new_tokens": asked["max_gen_toks"],
-            "temperature": asked["temperature"],
+            "temperature": asked.get("temperature", 0.0),
             "top_p": asked.get("top_p"),
             "stop": [each for each in asked["until"] if each],
         }

@@ -59,7 +59,7 @@ def test_requests_of_several_tasks_are_a_table_each_and_answers_keep_their_order
         ({"until": ["\n\n", "", "Q:"], "max_gen_toks": 5}, {"max_new_tokens": 5, "stop": ["\n\n", "Q:"]}),
         ({"until": "x", "max_new_tokens": 6}, {"max_new_tokens": 6, "stop": ["x"]}),
         ({"do_sample": True, "temperature": 0.7, "top_p": 0.9}, {"temperature": 0.7, "top_p": 0.9}),
-        ({"do_sample": False, "temperature": 0.0}, {"temperature": 0.0}),
+        ({"do_sample": False, "temperature": 0.7}, {"temperature": 0.0}),
         ({"temperature": 0.7}, {"temperature": 0.7}),
     ],
 )

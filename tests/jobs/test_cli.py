@@ -214,7 +214,7 @@ WRONG_FLAGS = {
     "--input.overrides.seed s": "--input.overrides.seed: names and values are given as --input.overrides seed=s, "
     "more after commas",
     "--input.overrides sed=s": "input.overrides.sed: no such setting; did you mean seed?; input.overrides has "
-    "max_new_tokens, temperature, top_p, seed",
+    "max_new_tokens, temperature, top_p, seed, stop",
     "--decode foo": "--decode: holds other settings; write --decode.NAME VALUE",
     "--decode.commit factor": "decode.commit: 'factor' stands where settings belong; say {kind: factor} in a job file, "
     f"--decode.commit.kind factor on the command line; kinds: {COMMITS}",
@@ -313,7 +313,7 @@ def test_an_entry_of_a_mapping_is_named_with_those_that_there_are(job_file):
     job_file.write_text(FILE.replace("prompt}", "prompt, overrides: {temprature: t}}"))
     assert complaint(job_file) == (
         "input.overrides.temprature: no such setting; did you mean temperature?; input.overrides has "
-        "max_new_tokens, temperature, top_p, seed"
+        "max_new_tokens, temperature, top_p, seed, stop"
     )
     job_file.write_text(FILE.replace("prompt}", "prompt, overrides: seed}"))
     assert complaint(job_file) == ("input.overrides: 'seed' stands where names and values belong; say {NAME: VALUE}")

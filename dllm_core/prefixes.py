@@ -72,7 +72,8 @@ class Prefixes:
     def leave(self, first: int, lost: bool) -> None:
         """The request in these cells is done. lost: its cells are not to be read any more."""
         for run in self.runs:
-            run.live = run.live and run.first != first
+            if run.first == first:
+                run.live, run.ready = False, True  # nobody leaves before a forward has computed the prompt
         self.runs = [run for run in self.runs if not (lost and run.first == first)]
         left = [run for run in self.runs if not run.live]
         for run in left[: max(0, len(left) - self.remembered)]:

@@ -86,7 +86,7 @@ class Driver:
 
     def _call_off(self) -> None:
         """Workers that still wait for a node, once there is no shard left for them."""
-        if len(self.loading) > (demand := self._demand()):
+        if self.loading and len(self.loading) > (demand := self._demand()):
             unplaced = self.pool.unplaced()
             waiting = [worker for worker in self.loading if worker in unplaced]  # in the order of their start
             for worker in waiting[demand:]:
@@ -212,8 +212,9 @@ class Driver:
 
     def _watch_the_clock(self) -> Iterator[Happening]:
         now, limit = self.clock(), self.config.start_timeout
-        busy = len(self.ready) + self.queue.unheld()  # so many could have something to do
-        needed = 1 if self.begun else min(self.config.workers.min, busy)
+        needed = 1
+        if not self.begun:  # as many as could have something to do
+            needed = min(self.config.workers.min, len(self.ready) + self.queue.unheld())
         if len(self.ready) >= needed:
             self.begun, self.last_ready = True, now
         elif now - self.last_ready > limit:

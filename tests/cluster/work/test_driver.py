@@ -65,6 +65,14 @@ def test_how_much_a_worker_is_given_follows_from_what_it_has_left_and_how_fast_i
         assert driver.queue.heard == {"w1": Heard(left, STALE * 4)}
 
 
+def test_once_workers_are_there_no_turn_looks_at_every_shard_that_waits():
+    driver = driver_of(FakePool(), make_shards(200), 2)
+    looks, unheld = [], driver.queue.unheld
+    driver.queue.unheld = lambda: looks.append(0) or unheld()
+    assert sum(each is not None for each in driver.run()) == 202
+    assert len(looks) < 20
+
+
 @pytest.mark.parametrize("after", [0, 1, 3])
 def test_a_dead_worker_is_replaced_and_loses_no_shard(after):
     pool = FakePool(dies_after={"w1": after, "w2": after})

@@ -24,7 +24,7 @@ from dllm_core.prefixes import Prefixes
 from dllm_core.project import by_table
 from dllm_core.replay import Replay
 from dllm_core.request import Completion, Request
-from dllm_core.shortage import Blame, OutOfMemory, Room, free_memory, in_short, no_room, ran_out
+from dllm_core.shortage import Blame, OutOfMemory, Room, free_memory, in_short, no_room, ran_out, shrinking
 from dllm_core.stats import EngineCounter, EngineProgress, SlotCounts
 from dllm_core.stopping import Stopping
 from dllm_core.store import LayerStore
@@ -142,7 +142,8 @@ class Engine:
     def _go_on_with_less(self, waiting: Waiting, seats: list[Seat], why: str) -> Iterator[Completion]:
         """seats: what sat in slots when memory ran out, for this reason."""
         room, ids = self.room, [seat.request.id for seat in seats]
-        less = room.halved(self._seats([seat.request for seat in seats]), self.width)
+        guided = any(seat.request.guidance > 0 for seat in seats) if seats else self.guided
+        less = room.halved(2 if guided else 1, self.width)
         self.blame.ran_out(room, ids)
         if less != room:
             self._tell(less, why, len(seats))
@@ -154,35 +155,22 @@ class Engine:
         else:
             raise OutOfMemory(room, why)
 
-    def _seats(self, requests: list[Request]) -> int:
-        """Slots without which none of these can be decoded; of none, without which nothing can."""
-        guided = any(request.guidance > 0 for request in requests) if requests else self.guided
-        return 2 if guided else 1
-
-    def _tell(self, less: Room, why: str, begun: int) -> None:
+    def _tell(self, less: Room, why: str, begun: int = 0) -> None:
         again = f"; {begun} row{'s' * (begun > 1)} in slots to begin anew" if begun else ""
         self.counter.halve(f"memory ran out with {self.room} ({why}), going on with {less}{again}")
 
     def _furnish(self, room: Room) -> None:
         """Store and graphs of this room, or of less where memory does not hold them. Raises OutOfMemory."""
         self.room = room
-        while True:
-            try:
-                self.store = self._store(self.room.cells)
-                self.replay = self._replay()
-            except (MemoryError, RuntimeError) as error:
-                if not ran_out(error):
-                    raise
-                why = in_short(error)
-            else:
-                self.counter.seat(self.room.slots)
-                return
-            less = self.room.halved(self._seats([]), self.width)
-            if less == self.room:
-                raise OutOfMemory(self.room, why)
-            self._tell(less, why, 0)
+        for less, why in shrinking(room, 2 if self.guided else 1, self.width, self._make):
+            self._tell(less, why)
             self.room = less
-            free_memory()
+        self.counter.seat(self.room.slots)
+
+    def _make(self, room: Room) -> None:
+        rows = self.sizes.graph_rows
+        self.store = self._store(room.cells)
+        self.replay = Replay(self.model, self.store, room.slots, self.width, rows) if rows else None
 
     def _refurnish(self, room: Room) -> None:
         """As `_furnish`. The old ones go first: there is no memory for both."""
@@ -199,10 +187,6 @@ class Engine:
             shape, cells, self.dtype, self.device, cache.keeps_hidden, cache.keeps_plain_keys, cache.keeps_updates,
             turns_back=turns_back,
         )  # fmt: skip
-
-    def _replay(self) -> Replay | None:
-        rows = self.sizes.graph_rows
-        return Replay(self.model, self.store, self.room.slots, self.width, rows) if rows else None
 
     def _canvas(self) -> Canvas:
         config, model = self.config, self.model

@@ -13,7 +13,7 @@ holds memory of the device.
 """
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -73,6 +73,30 @@ class Room:
     def widened(self, seats: int, width: int, most: int) -> "Room":
         """With so many slots at least, and cells for them, of which there may be `most`."""
         return Room(max(self.slots, seats), max(self.cells, min(seats * width, most)))
+
+
+def shrinking(room: Room, seats: int, width: int, make: Callable[[Room], None]) -> Iterator[tuple[Room, str]]:
+    """Make what a room needs, with half of it again and again until memory holds it. Yields each smaller room and why,
+    before it is tried. Raises OutOfMemory where it does not hold the least.
+    """
+    while (why := shortage(make, room)) is not None:
+        less = room.halved(seats, width)
+        if less == room:
+            raise OutOfMemory(room, why)
+        yield less, why
+        room = less
+        free_memory()
+
+
+def shortage(make: Callable[[Room], None], room: Room) -> str | None:
+    """None if memory held it. The error is gone when this returns, and what its frames held."""
+    try:
+        make(room)
+    except (MemoryError, RuntimeError) as error:
+        if not ran_out(error):
+            raise
+        return in_short(error)
+    return None
 
 
 @dataclass(slots=True)

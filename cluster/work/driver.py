@@ -13,7 +13,8 @@ from cluster.reports import WorkerProgress
 from cluster.shard import Shard
 from cluster.work.happenings import OUT_OF_MEMORY, Finished, Happening, Loaded, Lost, Shed, Warned, WorkerDied, one_line
 from cluster.work.health import Health, WorkerBroken
-from cluster.work.queue import Heard, ShardQueue
+from cluster.work.heard import Heard
+from cluster.work.queue import ShardQueue
 from cluster.work.suspects import GuiltyShards
 from cluster.work.tail import Tail
 from cluster.work.worker_pool import WorkerPool

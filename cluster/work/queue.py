@@ -13,23 +13,12 @@ and then has a worker to itself. If that one dies too, the shard is halved until
 import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from cluster.shard import Shard
+from cluster.work.heard import Heard
 from cluster.work.suspects import SUSPECT, Guilt, Suspects, rows_text
 
 MOST_HELD = 32  # shards in one worker's hands, each of which costs it a thread
-
-
-ALL = 1 << 62  # more rows than any shard has
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """How far a worker is with what it holds. A shard of which one long row is left holds up no other."""
-
-    left: Mapping[tuple[str, int], int] = field(default_factory=dict)  # id and first row -> rows without an answer
-    soon: int = 0  # rows that it may have answered before it is heard of again
 
 
 class ShardQueue:
@@ -87,13 +76,10 @@ class ShardQueue:
     def next_for(self, worker: str) -> Shard | None:
         """A shard for this worker to hold from now on; None if it holds enough or there is none for it."""
         held, heard = self.holds(worker), self.heard.get(worker, Heard())
-        rows = sum(min(shard.work * self.samples, heard.left.get((shard.id, shard.start), ALL)) for shard in held)
-        enough = len(held) >= 2 and rows >= self.rows_ahead + heard.soon
+        enough = len(held) >= 2 and heard.rows(held, self.samples) >= self.rows_ahead + heard.soon
         if enough or len(held) >= MOST_HELD or any(map(self.suspects.suspected, held)):
             return None
-        shard = self._from_lane(worker)
-        if shard is None and not held:
-            shard = self.suspects.take()
+        shard = self._from_lane(worker) or (None if held else self.suspects.take())
         if shard is not None:
             self._hold(worker, shard)
         return shard
@@ -261,7 +247,5 @@ class ShardQueue:
     def _most_left(self) -> deque[Shard]:
         """The lane that has most left for each of its workers."""
         workers = Counter(id(lane) for lane in self.lanes.values() if lane)
-        return max(
-            (lane for lane in self._shared() if lane), key=lambda lane: len(lane) / workers[id(lane)],
-            default=deque[Shard](),
-        )  # fmt: skip
+        lanes = [lane for lane in self._shared() if lane]
+        return max(lanes, key=lambda lane: len(lane) / workers[id(lane)], default=deque[Shard]())

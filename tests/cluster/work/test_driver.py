@@ -10,7 +10,8 @@ from cluster.reports import Failures, ShardReport, Tally, WorkerProgress
 from cluster.work.driver import STALE, Driver, NoWorkers
 from cluster.work.happenings import Finished, Loaded, Lost, Warned, WorkerDied
 from cluster.work.health import Health
-from cluster.work.queue import Heard, ShardQueue
+from cluster.work.heard import Heard
+from cluster.work.queue import ShardQueue
 from cluster.work.suspects import GuiltyShards
 from dllm_core.errors import ConfigError
 from tests.fakes_cluster import FakePool, make_shards

@@ -1,6 +1,7 @@
 """Who gets which shard."""
 
-from cluster.work.queue import MOST_HELD, Heard, ShardQueue
+from cluster.work.heard import Heard
+from cluster.work.queue import MOST_HELD, ShardQueue
 from tests.fakes_cluster import make_shards
 
 

@@ -13,7 +13,7 @@ from cluster.reports import WorkerProgress
 from cluster.shard import Shard
 from cluster.work.happenings import OUT_OF_MEMORY, Finished, Happening, Loaded, Lost, Shed, Warned, WorkerDied, one_line
 from cluster.work.health import Health, WorkerBroken
-from cluster.work.heard import Heard
+from cluster.work.heard import STALE, Heard
 from cluster.work.queue import ShardQueue
 from cluster.work.suspects import GuiltyShards
 from cluster.work.tail import Tail
@@ -21,7 +21,6 @@ from cluster.work.worker_pool import WorkerPool
 from dllm_core.errors import ConfigError, DriftlineError
 
 TURN = 1.0  # seconds the driver waits for news before it looks at the clock again
-STALE = 2  # looks at a worker that pass before what it says now is known and the next shard is in its hands
 FRUITLESS = 5  # deaths per place, in a row and without a shard or piece finished, that few bad rows do not explain
 
 

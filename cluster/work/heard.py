@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from cluster.shard import Shard
 
 ALL = 1 << 62  # more rows than any shard has
+STALE = 2  # looks at a worker that pass before what it says now is known and the next shard is in its hands
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Which shard goes to which worker next, and which shards are under suspicion of killing workers.
 
 Shards of one lane (rows that can only be read together, as a Parquet row group) are given in order, so that whoever
-reads the group does so once and forwards. A worker without a lane takes the next free one, so that each is read by one
-worker as long as there are enough; when none is free it joins another at the one with most left for each. So k workers
-that share a row group read it k times at most, but for shards that come back: of a dead worker, and rests at the end.
+reads the group does so once and forwards. A worker without a lane takes the next free one; when none is free it joins
+the one with most left for each of its workers. So k workers that share a row group read it k times at most, but for
+shards that come back: of a dead worker, and rests at the end.
 
 A worker's death blames every shard in its hands. A shard blamed twice is a suspect: it waits until the others are done
 and then has a worker to itself. If that one dies too, the shard is halved until the row that kills is found (see
@@ -79,8 +79,7 @@ class ShardQueue:
         enough = len(held) >= 2 and heard.rows(held, self.samples) >= self.rows_ahead + heard.soon
         if enough or len(held) >= MOST_HELD or any(map(self.suspects.suspected, held)):
             return None
-        shard = self._from_lane(worker) or (None if held else self.suspects.take())
-        if shard is not None:
+        if (shard := self._from_lane(worker) or (None if held else self.suspects.take())) is not None:
             self._hold(worker, shard)
         return shard
 

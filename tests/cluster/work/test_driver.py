@@ -7,10 +7,10 @@ import pytest
 from cluster.config import ClusterConfig
 from cluster.errors import UnreadableInput, UnwritableOutput
 from cluster.reports import Failures, ShardReport, Tally, WorkerProgress
-from cluster.work.driver import STALE, Driver, NoWorkers
+from cluster.work.driver import Driver, NoWorkers
 from cluster.work.happenings import Finished, Loaded, Lost, Warned, WorkerDied
 from cluster.work.health import Health
-from cluster.work.heard import Heard
+from cluster.work.heard import STALE, Heard
 from cluster.work.queue import ShardQueue
 from cluster.work.suspects import GuiltyShards
 from dllm_core.errors import ConfigError

@@ -9,7 +9,7 @@ ROUNDS ?= 20
 setup: .venv/.stamp  ## environment with everything to run, test and develop
 
 .venv/.stamp: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv && $(BIN)/pip install -q -c constraints.txt torch && $(BIN)/pip install -q -c constraints.txt -e '.[dev,lm-eval]' && touch $@
+	$(PYTHON) -m venv .venv && $(BIN)/pip install -q -c constraints.txt torch && $(BIN)/pip install -q -c constraints.txt -e '.[dev,lm-eval,quant]' && touch $@
 
 generate: setup  ## the bundled model answers bundled problems; answers, statistics, exact match
 	$(BIN)/python jobs/generate.py --config examples/word_problems.yaml && $(BIN)/python jobs/evaluate.py --output out/word_problems --answer-column answer --by family

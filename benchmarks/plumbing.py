@@ -33,6 +33,7 @@ from cluster.screens import LineScreen
 from cluster.work.probe import Probe, planted
 from cluster.work.runner import ShardRunner, Task
 from cluster.work.session import connect, disconnect
+from dllm_core.models.checkpoint import Watch
 from dllm_core.request import Completion, Request
 from dllm_core.stats import EngineProgress
 from dllm_core.text import TextCodec
@@ -45,7 +46,7 @@ MB = 1e6
 class NullEngine:
     """Answers at once."""
 
-    def __init__(self, config: JobConfig) -> None:
+    def __init__(self, config: JobConfig, watch: Watch | None = None) -> None:
         self.codec, self.width = TextCodec.load(config.model.path), config.engine.width
 
     def decode(self, source: Callable[[], Request | None]) -> Iterator[Completion]:

@@ -41,7 +41,6 @@ class ModelDescription:
     rotary: int  # dimensions of a head that turn
     shift: int = 0
     experts: ExpertsBlueprint | None = None
-
     packable: int = 0  # of the parameters, those that `model.weights` int8 or fp8 packs
     packable_rows: int = 0  # output rows that these lie in
 

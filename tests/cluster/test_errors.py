@@ -20,6 +20,7 @@ from cluster.work.driver import NoWorkers
 from cluster.work.happenings import WorkerDied
 from cluster.work.suspects import Guilt, GuiltyShards
 from dllm_core.errors import ConfigError, DriftlineError, NoProgress, PromptTooLong, RequestError
+from dllm_core.shortage import OutOfMemory, Room
 from tests.fakes_cluster import make_shards
 
 ERRORS = [
@@ -37,6 +38,7 @@ ERRORS = [
     NoWorkers("3 workers in a row died while loading"),
     OutputBusy("/out", "node-7", 12, 3.0, 60.0),
     LeaseLost("/out", "node-7", 12),
+    OutOfMemory(Room(2, 64), "CUDA out of memory"),
     TooManyErrors(6, 10, 0.5, 4, "prompt is empty"),
     GuiltyShards([Guilt(make_shards(1)[0], ("w1", "w2"), "killed")]),
 ]

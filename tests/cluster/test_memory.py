@@ -82,8 +82,9 @@ def test_a_hundred_billion_weights_fit_one_device_in_a_byte_each() -> None:
     kind, settings, parameters = PUBLISHED["LLaDA2.0-flash"]
     model = Transformer(family(kind).config.model_validate(settings), 0, (1,), [], device="meta")
     packable, rows = saved(model)
+    turned = family(kind).config.model_validate(settings).blueprint().rotary
     description = ModelDescription(
-        kind, model.shape, 0, (1,), False, parameters, packable=packable, packable_rows=rows
+        kind, model.shape, 0, (1,), False, parameters, turned, packable=packable, packable_rows=rows
     )  # fmt: skip
     embedded, idle = 2 * 157184 * 4096, 31 * (256 - 8) * 3 * 4096 * 1024
     assert (parameters - idle - embedded) // 10**8 == 48
@@ -92,7 +93,7 @@ def test_a_hundred_billion_weights_fit_one_device_in_a_byte_each() -> None:
     assert description.weight_bytes("bfloat16") == 2 * parameters
     packed = description.weight_bytes("bfloat16", "int8")
     assert packed < 0.52 * 2 * parameters
-    found = need(model.shape, packed, "bfloat16", DecodeConfig(), EngineConfig(max_rows=4096), 1024)
+    found = need(model.shape, packed, "bfloat16", DecodeConfig(), EngineConfig(max_rows=4096), 1024, turned)
     assert [found.slots_on(gib) > 100 for gib in DEVICES] == [False, False, False, True]
 
 

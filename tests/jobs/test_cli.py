@@ -321,7 +321,8 @@ def test_an_entry_of_a_mapping_is_named_with_those_that_there_are(job_file):
 
 def test_an_empty_section_that_has_to_be_there_cannot_be_left_out(job_file):
     job_file.write_text(FILE.replace("model: {path: models/m}", "model:"))
-    assert complaint(job_file) == "model: nothing is below it; give its settings (path, dtype, weights, device, cache_dir)"
+    settings = "path, dtype, weights, device, cache_dir"
+    assert complaint(job_file) == f"model: nothing is below it; give its settings ({settings})"
 
 
 def test_every_fault_has_a_line_of_its_own(job_file):

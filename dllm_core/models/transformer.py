@@ -117,7 +117,7 @@ class Transformer(nn.Module):
         layers = nn.ModuleList(Block(made, i, phases, like) for i in range(made.shape.layers))
         self.layers = cast(Sequence[Block], layers)  # a ModuleList has no element type
         self.ln_f = nn.Parameter(torch.empty(made.shape.hidden, **like))
-        self.head = self.wte if made.tied else nn.Parameter(torch.empty_like(self.wte))
+        self.head = self.wte if made.tied else nn.Parameter(torch.empty(self.wte.shape, **like))
         blocked = torch.zeros(made.shape.vocab, dtype=torch.bool, device=device)
         blocked[[mask_id, *reserved]] = True
         self.register_buffer("blocked", blocked, persistent=False)

@@ -1,5 +1,9 @@
 """Memory of the published models, by hand."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from cluster.memory import DEVICES, MemoryNeed, need
@@ -11,6 +15,7 @@ from tests.families import family
 from tests.published import PUBLISHED
 
 GIB = 2**30
+ROOT = Path(__file__).parent.parent.parent
 CELLS = {  # bytes of K and V of one position, bf16: 2 tensors x layers x key heads x width x 2 bytes
     "LLaDA-8B": 2 * 32 * 32 * 128 * 2, "Dream-7B": 2 * 28 * 4 * 128 * 2, "LLaDA-MoE-7B-A1B": 2 * 16 * 16 * 128 * 2,
     "LLaDA2.0-mini": 2 * 20 * 4 * 128 * 2, "LLaDA2.0-flash": 2 * 32 * 4 * 128 * 2,
@@ -114,3 +119,18 @@ def test_on_a_gpu_polestar_keeps_no_bare_keys_where_a_table_turns_whole_heads() 
     assert of("Dream-7B", compiled=True, cache=cache).slot - of("Dream-7B", cache=cache).slot == copy
     half = of("LLaDA2.0-mini", cache=cache).slot
     assert half == of("LLaDA2.0-mini", compiled=True, cache=cache).slot
+
+
+def test_a_plan_does_not_import_torchs_compiler() -> None:
+    """Some calls on the meta device do, for half a second of CPU and 60 MB in the driver and in every worker."""
+    program = """
+import sys
+from tests.families import family
+from dllm_core.models.transformer import Transformer
+from tests.published import PUBLISHED
+for kind, settings, _ in PUBLISHED.values():
+    Transformer(family(kind).config.model_validate(settings), 0, (1,), [], device="meta")
+print([name for name in ("sympy", "torch._dynamo") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

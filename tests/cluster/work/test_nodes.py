@@ -77,7 +77,7 @@ def test_a_request_for_what_no_node_has_fails_in_time_and_says_what_is_missing(c
 def test_a_late_node_gets_work_and_a_lost_one_takes_nothing_with_it(cluster, tmp_path):
     """One node begins, a second comes, and then the first is killed with its raylet."""
     first, late = small_node(cluster), []
-    config = config_of(tmp_path, 160, cluster__workers={"min": 1, "max": 3}, cluster__shard_rows=4, engine__slots=1)
+    config = config_of(tmp_path, 240, cluster__workers={"min": 1, "max": 3}, cluster__shard_rows=4, engine__slots=1)
     job = Job(examine(config), slow_engine)
 
     def come():
@@ -100,7 +100,7 @@ def test_a_late_node_gets_work_and_a_lost_one_takes_nothing_with_it(cluster, tmp
             cluster.remove_node(node)
         cluster.remove_node(first)
     texts = answers(tmp_path / "out")
-    assert len(texts) == 160
+    assert len(texts) == 240
     assert None not in texts.values()
     assert summary.run.workers_lost >= 1  # one that was placed on the dying node, too, if there was time for that
     assert len({report.worker for report in job.books.own.values()}) >= 2

@@ -19,6 +19,7 @@ from cluster.writing.storage import Storage
 from dllm_core.capacity import Capacity, capacity
 from dllm_core.controller.config import located, refuse_unfit
 from dllm_core.models.load import ModelDescription, describe, dtype_of
+from dllm_core.models.packed import packer
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,8 @@ def digest_of(config: JobConfig) -> str:
 def examine(config: JobConfig) -> Prospect:
     """Check everything that can be checked without a worker. Raises ConfigError; writes nothing."""
     refuse_unknown_urls(config)
+    if config.model.weights != "dtype":
+        packer(config.model.weights)  # raises where its library is missing
     if config.model.device == "cuda" and config.cluster.gpus == 0:  # Ray hides all GPUs from who asks for none
         raise PlanError("model.device is cuda, but cluster.gpus is 0: no worker would see a GPU; set cluster.gpus: 1")
     refuse_output_among_input(config)

@@ -62,7 +62,7 @@ def read_flags(model: type[Config], flags: Sequence[str], complaints: Complaints
     try:
         return dict(CliSettingsSource(as_settings(model), cli_parse_args=words, cli_exit_on_error=False)())
     except SettingsError as error:
-        raise ConfigError(_in_words(str(error), complaints)) from None
+        raise ConfigError(_in_words(str(error), complaints, [word for word in words if _torn(word)])) from None
 
 
 def _as_json(flags: Sequence[str], types: Mapping[str, str]) -> Iterator[str]:
@@ -92,10 +92,24 @@ def _flow(value: str, alone: bool) -> str:
     return value
 
 
-def _in_words(said: str, complaints: Complaints) -> str:
-    """What pydantic-settings says of a flag whose value it cannot take apart."""
+def _torn(word: str) -> bool:
+    """Whether a flag or its value begins a mapping or a list and is none."""
+    value = word.partition("=")[2] if word.startswith("--") else word
+    if value[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(value)
+    except ValueError:
+        return True
+    return False
+
+
+def _in_words(said: str, complaints: Complaints, torn: Sequence[str]) -> str:
+    """What pydantic-settings says of a flag whose value it cannot take apart. torn: words with an odd bracket."""
     if (found := re.match(r"Parsing error encountered for ([\w.]+): (.*)", said)) is not None:
         return f"--{found[1]}: {complaints.entry(found[1]) or found[2]}"
     if (found := re.match(r'error parsing value for field "(\w+)"', said)) is not None:
+        if torn:
+            return f"--{found[1]}: {torn[0]} begins with a bracket and is neither YAML nor JSON; close it, and quote it"
         return f"--{found[1]}: holds other settings; write --{found[1]}.NAME VALUE"
     return said.removeprefix("error parsing CLI: ")

@@ -38,6 +38,13 @@ class TasksConfig(Config):
     def one_task_may_stand_alone(cls, value: object) -> object:
         return value.split(",") if isinstance(value, str) else value
 
+    @field_validator("tasks")
+    @classmethod
+    def a_task_has_a_name(cls, tasks: list[str]) -> list[str]:
+        if not all(task.strip() for task in tasks):
+            raise ValueError("a task without a name; give names of tasks, with commas between them")
+        return tasks
+
 
 class HarnessConfig(Config):
     harness: TasksConfig

@@ -4,9 +4,11 @@ lm-eval is an extra (`pip install -e '.[lm-eval]'`) and is imported when a run b
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -59,6 +61,10 @@ def evaluate(config: HarnessConfig, run: Callable[[JobConfig], None], say: Calla
         )
     except FileNotFoundError as error:  # of data sets: a job says otherwise what it misses
         raise ConfigError(f"the data of a task in {', '.join(asked.tasks)} are not there: {error}") from error
+    except StopIteration as error:  # how `datasets` says that a file has no line
+        raise ConfigError(
+            f"a data file of a task in {', '.join(asked.tasks)} has no row; see its dataset_kwargs.data_files"
+        ) from error
     utils = needed("lm_eval.utils")
     save(config, found, utils.handle_non_serializable)
     table = utils.make_table(found)
@@ -73,6 +79,8 @@ def manager_of(asked: TasksConfig) -> Any:
     def unknown() -> list[str]:
         return [name for name in asked.tasks if not name.endswith(".yaml") and not manager.match_tasks([name])]
 
+    if asked.include_path is not None and not Path(asked.include_path).is_dir():
+        raise ConfigError(f"harness.include_path {asked.include_path} is no folder; give one with YAML files of tasks")
     make = needed("lm_eval.tasks").TaskManager
     if asked.include_path is not None:
         manager = make(include_path=asked.include_path, include_defaults=False)
@@ -82,9 +90,15 @@ def manager_of(asked: TasksConfig) -> Any:
     if lacking := unknown():
         raise ConfigError(
             f"harness.tasks: lm-evaluation-harness has no task {', '.join(lacking)}"
+            + nearest(lacking[0], manager.all_tasks)
             + ("" if asked.include_path else "; harness.include_path names a folder with tasks of your own")
         )
     return manager
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    near = get_close_matches(name, known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def save(config: HarnessConfig, found: dict[str, Any], plain: Callable[[object], Any]) -> None:

@@ -23,6 +23,8 @@ from cluster.wording import counted
 from dllm_core.errors import ConfigError
 
 HEEDED = {"until", "max_gen_toks", "temperature", "top_p", "do_sample"}
+LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # names of one setting
+NUMBERS: dict[str, type[int] | type[float]] = {**dict.fromkeys(LIMITS, int), "temperature": float, "top_p": float}
 
 
 @register_model("driftline")
@@ -82,7 +84,7 @@ class DriftlineLM(LM):
 
     def _asked_to_generate(self, request: Instance) -> Question:
         default = self.tables.config.decode.max_new_tokens
-        asked = normalize_gen_kwargs(request.args[1], default)
+        asked = normalize_gen_kwargs(in_numbers(request), default)
         if new := asked.keys() - HEEDED - self.ignored:
             self.ignored |= new
             self.say(f"warning: generation settings without effect here: {', '.join(sorted(new))}")
@@ -90,7 +92,7 @@ class DriftlineLM(LM):
             "max_new_tokens": asked["max_gen_toks"],
             "temperature": asked.get("temperature", 0.0),
             "top_p": asked.get("top_p"),
-            "stop": [each for each in asked["until"] if each],
+            "stop": [str(each) for each in asked["until"] if each != ""],
         }
         return Question(str(request.doc_id), request.args[0], settings, doc=plain(request.doc))
 
@@ -101,6 +103,21 @@ class DriftlineLM(LM):
                 f"warning: {task}: {counted(len(errors), 'row')} with an error, counted as an empty answer or a "
                 f"likelihood of 0 (first: {errors[0]})"
             )
+
+
+def in_numbers(request: Instance) -> dict[str, Any]:
+    """Generation settings of a task. ConfigError where one is no number, at which lm-eval would only raise."""
+    settings = dict(request.args[1])
+    for name, kind in NUMBERS.items():
+        if (value := settings.get(name)) is not None:
+            try:
+                settings[name] = kind(str(value))
+            except ValueError:
+                raise ConfigError(
+                    f"task {request.task_name}: {name} is {value!r}, which is no {'whole ' * (kind is int)}number; "
+                    "change generation_kwargs in the task, or harness.gen_kwargs"
+                ) from None
+    return settings
 
 
 def asked_to_score(request: Instance) -> Question:

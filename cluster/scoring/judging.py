@@ -60,6 +60,8 @@ def judge(
     answers = table[text].to_pylist()
     if before:
         own = program if metric is passes else str  # an answer may bring the whole function, fenced
+        if not is_text(table[before].type):
+            raise PlanError(f"--before {before} is of type {table[before].type}; what stands before an answer is text")
         heads = readable(table[before])
         pairs = zip(answers, heads, strict=True)
         answers = [None if said is None or head is None else f"{head}{own(said)}" for said, head in pairs]

@@ -20,6 +20,18 @@ SHARED = ("output", "cluster", "s3")  # one pool, one place: the same for all ce
 MetricName = Literal["exact", "contains", "numeric", "math", "parallel_bench"]
 
 
+LONGEST = 100  # characters of a name, which stands in every line that is said of its cells
+
+
+def check_name(place: str, name: str) -> None:
+    """ValueError for a name that would tear a table or a terminal apart, or that nobody sees."""
+    if not name.strip() or not name.isprintable() or len(name) > LONGEST:
+        raise ValueError(
+            f"{place}: {name[:LONGEST]!r} is no name; it takes 1 to {LONGEST} printable characters, and one that is "
+            "no blank"
+        )
+
+
 class CellConfig(Config):
     """Cells of their own: what is picked from the grid's axes (all values of those that are not named), changed."""
 
@@ -56,6 +68,9 @@ class SweepConfig(Config):
     def what_is_shared_is_not_varied(self) -> Self:
         if "output" in self.base:
             raise ValueError("base.output: where results lie is the sweep's own; give output beside base")
+        for place, entry in enumerate(self.cells):
+            if entry.name:
+                check_name(f"cells.{place}.name", entry.name)
         for axis, values in self.grid.items():
             if not isinstance(values, dict | list):
                 raise ValueError(f"grid.{axis}: {values!r} stands where its values belong; give {{NAME: SETTINGS}}")
@@ -69,6 +84,7 @@ class SweepConfig(Config):
             if axis.split(".")[0] in SHARED:
                 raise ValueError(f"grid.{axis}: {axis.split('.')[0]} is the same for all cells; set it in base")
             for name, settings in values.items() if isinstance(values, dict) else []:
+                check_name(f"grid.{axis}", name)
                 if not isinstance(settings, dict):
                     raise ValueError(
                         f"grid.{axis}.{name}: {settings!r} stands where settings belong; give {{}} for none"

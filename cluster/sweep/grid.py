@@ -2,6 +2,9 @@
 
 A name holds the values of the axes that have more than one, `dual/word_problems`; of a dotted setting its last part,
 `tau=0.9`. Names are for people: what a cell is, its fingerprint says.
+
+What is laid over what does not depend on the order in the file: base, models, prompts and methods, other named axes,
+lists of a dotted setting, the settings of an entry of `cells`. A value that would have no effect is refused.
 """
 
 import hashlib
@@ -80,18 +83,40 @@ def _entry(config: SweepConfig, place: int, entry: CellConfig) -> Iterator[Draft
 
 def _draft(config: SweepConfig, name: str, at: Mapping[str, str], entry: int, changes: Mapping[str, Any]) -> Draft:
     settings, judged = dict(config.base), {"answer_column": config.answer_column, "metric": config.metric}
-    for axis, value in at.items():
-        stronger = named(config.grid[axis])[value]
+    laid = list[tuple[str, str, dict[str, Any]]]()  # axis, value, settings that must still hold at the end
+    for axis in sorted(at, key=lambda axis: _strength(config, axis)):
+        stronger = named(config.grid[axis])[at[axis]]
         if axis in BELOW:
             if axis == "prompts":
                 judged |= {key: stronger[key] for key in OF_PROMPTS if key in stronger}
                 stronger = {key: each for key, each in stronger.items() if key not in OF_PROMPTS}
-            settings = laid_over(settings, {BELOW[axis]: nested(stronger)})
-        elif isinstance(config.grid[axis], list):
-            settings = laid_over(settings, nested({axis: stronger}))
+            stronger = {BELOW[axis]: nested(stronger)}
         else:
-            settings = laid_over(settings, nested(stronger))
-    return Draft(name, at, entry, laid_over(settings, nested(changes)), judged["answer_column"], str(judged["metric"]))
+            stronger = nested({axis: stronger} if isinstance(config.grid[axis], list) else stronger)
+            laid.append((axis, at[axis], stronger))
+        settings = laid_over(settings, stronger)
+    settings = laid_over(settings, nested(changes))
+    for axis, value, stronger in laid:
+        _refuse_idle(name, axis, value, stronger, settings)
+    return Draft(name, at, entry, settings, judged["answer_column"], str(judged["metric"]))
+
+
+def _strength(config: SweepConfig, axis: str) -> int:
+    """The higher, the later its settings are laid over the others."""
+    return 0 if axis in BELOW else 2 if isinstance(config.grid[axis], list) else 1
+
+
+def _refuse_idle(name: str, axis: str, value: str, own: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """ConfigError where something else has taken the place of an axis's settings: the table would show what was not
+    used.
+    """
+    whole = dict(_flat(settings))
+    for key, each in _flat(own):
+        if whole.get(key) != each:
+            raise ConfigError(
+                f"cell {name}: {key} = {_text(each)} of {axis} ({value}) has no effect: another axis or the cell's own "
+                "settings set it, too, or pick another kind; leave one of the two out"
+            )
 
 
 def named(values: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """The columns that a reader compares, right-aligned, as a Markdown table that is readable as it stands."""
     head = ["cell", "rows", "accuracy %", "95 %", "against baseline", "p", "TPF", "tokens/s", "forwards",
             "rows/token", "positions", "full", "MiB", "empty", "cut", "errors", "s"]  # fmt: skip
-    lines = [_shown(row) for row in rows]
+    lines = [[_in_a_cell(each) for each in _shown(row)] for row in rows]
     wide = [max(len(each[i]) for each in [head, *lines]) for i in range(len(head))]
     rule = ["-" * w if i == 0 else "-" * (w - 1) + ":" for i, w in enumerate(wide)]
     printed = [
@@ -130,7 +130,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         + " |"
         for each in [head, rule, *lines]
     ]  # fmt: skip
-    notes = [f"\n{row['cell']}: {row['reason']}" for row in rows if row["state"] == FAILED]
+    notes = [f"\n{_in_a_cell(str(row['cell']))}: {row['reason']}" for row in rows if row["state"] == FAILED]
     return "\n".join([*printed, *notes])
 
 
@@ -153,6 +153,10 @@ def _shown(row: Mapping[str, Any]) -> list[str]:
         _percent(row["full_pass_share"]), number("peak_bytes", 0, 2**-20), _percent(row["empty_rate"]),
         _percent(row["length_rate"]), number("errors"), number("seconds", 1),
     ]  # fmt: skip
+
+
+def _in_a_cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _percent(share: float | None) -> str:

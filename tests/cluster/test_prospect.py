@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -117,6 +118,14 @@ def test_chat_with_a_model_that_has_no_template_is_refused_with_the_way_out(tmp_
     ):
         examine(config)
     assert not examine(job_config(tmp_path, data, model__path=str(tmp_path / "model"))).model.has_template
+
+
+def test_packed_weights_without_their_library_are_refused_before_anything_is_written(tmp_path, data, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
+    config = job_config(tmp_path, data, model__weights="int8")
+    with pytest.raises(ConfigError, match="needs the library torchao"):
+        examine(config)
+    assert not (tmp_path / "out").exists()
 
 
 def test_guidance_with_one_slot_is_refused(tmp_path, data):

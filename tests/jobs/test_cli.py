@@ -325,6 +325,13 @@ def test_an_empty_section_that_has_to_be_there_cannot_be_left_out(job_file):
     assert complaint(job_file) == f"model: nothing is below it; give its settings ({settings})"
 
 
+@pytest.mark.parametrize("flag", [["--cluster.workers", "{min: 3"], ["--cluster.workers={min: 3"]])
+def test_a_bracket_that_is_not_closed_is_named(job_file, flag):
+    assert complaint(job_file, *flag).endswith(
+        "{min: 3 begins with a bracket and is neither YAML nor JSON; close it, and quote it"
+    )
+
+
 def test_every_fault_has_a_line_of_its_own(job_file):
     job_file.write_text(FILE.replace("model: {path: models/m}", "engine: {slots: 0, wdith: 3}"))
     assert sorted(complaint(job_file).splitlines()) == [

@@ -208,6 +208,9 @@ def test_a_column_may_stand_before_each_answer(tmp_path, capsys):
     output = golds(tmp_path, ["4", "5"], ["xx4", "4"], head=["xx", None])
     assert guarded(main, words(output, "--before", "head")) == OK
     assert "overall  exact match 0.500  (1 of 2)" in capsys.readouterr().out
+    (tmp_path / "listed").mkdir()
+    assert guarded(main, words(golds(tmp_path / "listed", ["4"], ["4"], head=[["a"]]), "--before", "head")) == WRONG
+    assert "--before head is of type list<" in capsys.readouterr().err
 
 
 def test_a_program_goes_on_with_its_prompt_or_brings_a_whole_function(tmp_path, capsys):

@@ -106,9 +106,10 @@ def test_the_right_answer_is_the_likeliest_of_four_and_examples_come_as_messages
 
 @pytest.mark.timeout(240)  # all of lm-eval's tasks are looked through
 def test_an_unknown_task_is_told_in_a_sentence(tmp_path, harness, capsys):
-    words = [*CONFIG, "--tasks", "no_such_task", "--output.path", str(tmp_path / "out")]
+    words = [*CONFIG, "--tasks", "gsm8kk", "--output.path", str(tmp_path / "out")]
     assert guarded(main, words) == WRONG
-    assert capsys.readouterr().err.startswith("error: harness.tasks: lm-evaluation-harness has no task no_such_task")
+    said = "error: harness.tasks: lm-evaluation-harness has no task gsm8kk; did you mean gsm8k"
+    assert capsys.readouterr().err.startswith(said)
     assert not (tmp_path / "out").exists()
 
 
@@ -120,6 +121,18 @@ def test_data_that_are_not_there_are_told_in_a_sentence(tmp_path, harness, capsy
     words = [*CONFIG, "--tasks", "mine", "--include_path", str(tmp_path), "--output.path", str(tmp_path / "out")]
     assert guarded(main, words) == WRONG
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: the data of a task in mine are not there: ")
+
+
+def test_data_without_a_row_and_a_folder_that_is_none_are_told_in_a_sentence(tmp_path, harness, capsys):
+    (tmp_path / "none.jsonl").write_text("")
+    task = (ROOT / "examples" / "lm_eval" / "held_out.yaml").read_text().replace("driftline_held_out", "mine")
+    task = task.replace("dataset_path: parquet", "dataset_path: json")
+    (tmp_path / "mine.yaml").write_text(task.replace("examples/held_out.parquet", str(tmp_path / "none.jsonl")))
+    words = [*CONFIG, "--output.path", str(tmp_path / "out"), "--tasks", "mine", "--include_path"]
+    assert guarded(main, [*words, str(tmp_path)]) == WRONG
+    assert "error: a data file of a task in mine has no row" in capsys.readouterr().err
+    assert guarded(main, [*words, str(tmp_path / "nowhere")]) == WRONG
+    assert f"harness.include_path {tmp_path}/nowhere is no folder" in capsys.readouterr().err
 
 
 WITHOUT_LM_EVAL = """

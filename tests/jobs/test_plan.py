@@ -135,7 +135,8 @@ def test_families_are_told_apart_in_the_plan(tmp_path, name, words):
 
 @pytest.mark.parametrize("weights", ["int8", "fp8"])
 def test_packed_weights_are_told_and_leave_room_for_more_slots(tmp_path, weights):
-    """No library is needed to plan. 90 % of the bundled weights lie in matrices of layers: 1 byte of 4 in fp32."""
+    """90 % of the bundled weights lie in matrices of layers: 1 byte of 4 in fp32."""
+    pytest.importorskip("torchao", reason="torchao is not installed (pip install 'driftline[quant]')")
     prompts = write_prompts(tmp_path / "in.parquet", ["a"])
     whole, packed = (
         forecast(examine(job_config(tmp_path, prompts, **{"model__weights": kind}))) for kind in ("dtype", weights)

@@ -61,6 +61,7 @@ def test_requests_of_several_tasks_are_a_table_each_and_answers_keep_their_order
         ({"do_sample": True, "temperature": 0.7, "top_p": 0.9}, {"temperature": 0.7, "top_p": 0.9}),
         ({"do_sample": False, "temperature": 0.7}, {"temperature": 0.0}),
         ({"temperature": 0.7}, {"temperature": 0.7}),
+        ({"until": [5, "x"], "max_gen_toks": "7"}, {"max_new_tokens": 7, "stop": ["5", "x"]}),
     ],
 )
 def test_generation_settings_become_settings_of_the_row(tmp_path, kwargs, settings):
@@ -69,6 +70,13 @@ def test_generation_settings_become_settings_of_the_row(tmp_path, kwargs, settin
     own = lm.tables.asked[0][2][0].settings
     assert {name: own[name] for name in settings} == settings
     assert said == []
+
+
+@pytest.mark.parametrize(("name", "kind"), [("max_gen_toks", "whole number"), ("temperature", "number")])
+def test_a_setting_that_is_no_number_is_told_with_its_task(tmp_path, name, kind):
+    lm, _ = lm_of(tmp_path)
+    with pytest.raises(ConfigError, match=f"task t: {name} is 'abc', which is no {kind}; change generation_kwargs"):
+        lm.generate_until([generation("t", 0, **{name: "abc"})])
 
 
 def test_settings_without_effect_are_named_once(tmp_path):

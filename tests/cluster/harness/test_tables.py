@@ -167,6 +167,7 @@ def test_likelihoods_are_asked_of_a_job_that_scores(tmp_path, tiny_llada):
     [
         ({"decode__n": 2, "decode__temperature": 1.0}, r"decode\.n is 2: a task that wants several answers"),
         ({"output__column_prefix": "x_"}, r"output\.column_prefix has no use here"),
+        ({"harness__tasks": "a,,b"}, "a task without a name"),
     ],
 )
 def test_settings_that_belong_to_tasks_are_refused(tmp_path, changes, wrong):

@@ -33,11 +33,36 @@ def test_another_kind_drops_the_settings_of_the_old_one_and_dots_lead_inside():
     assert [draft.name for draft in found] == ["dual", "ce"]
 
 
-def test_later_axes_are_stronger():
-    given = {"methods": {"a": {"block_length": 8}}, "decode.block_length": [16]}
-    assert drafts(made(grid=given))[0].settings["decode"]["block_length"] == 16
-    given = {"decode.block_length": [16], "methods": {"a": {"block_length": 8}}}
-    assert drafts(made(grid=given))[0].settings["decode"]["block_length"] == 8
+def test_a_list_of_a_setting_is_laid_over_methods_whatever_the_order_in_the_file():
+    methods = {"a": {"commit": {"kind": "threshold"}}, "b": {"commit": {"kind": "klass", "tau": 0.7}}}
+    axis = {"decode.commit.tau": [0.6, 0.5]}
+    for given in ({**axis, "methods": methods}, {"methods": methods, **axis}):
+        found = drafts(made(grid=given))
+        assert {(draft.at["methods"], draft.settings["decode"]["commit"]["tau"]) for draft in found} == {
+            (name, tau) for name in methods for tau in (0.6, 0.5)
+        }
+    given = {"named": {"low": {"decode.commit.tau": 0.5}}, "methods": methods}
+    assert [draft.settings["decode"]["commit"]["tau"] for draft in drafts(made(grid=given))] == [0.5, 0.5]
+
+
+def test_a_value_that_something_else_replaces_is_refused_by_name():
+    named = {"named": {"low": {"decode.commit.tau": 0.5}}, "decode.commit.tau": [0.6]}
+    with pytest.raises(ConfigError, match=r"cell low/tau=0.6: decode.commit.tau = 0.5 of named \(low\) has no effect"):
+        drafts(made(grid=named))
+    entry = {"name": "x", "settings": {"decode.commit": {"kind": "klass"}}}
+    with pytest.raises(
+        ConfigError, match=r"cell x: decode.commit.tau = 0.6 of decode.commit.tau \(0.6\) has no effect"
+    ):
+        drafts(made(grid={"decode.commit.tau": [0.6]}, cells=[entry]))
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[31mred", "x" * 101])
+def test_names_that_tear_a_table_apart_are_refused(name):
+    with pytest.raises(ValidationError, match="is no name; it takes 1 to 100 printable characters"):
+        made(grid={"methods": {name: {}}})
+    if name:
+        with pytest.raises(ValidationError, match=r"cells\.0\.name: .* is no name"):
+            made(cells=[{"name": name}])
 
 
 def test_cells_pick_from_the_grid_and_change_what_they_picked():

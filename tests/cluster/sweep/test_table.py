@@ -90,6 +90,7 @@ def test_the_table_pairs_cells_with_their_baseline_and_keeps_every_setting_that_
     assert "-50.0 [-99.0, -1.0]" in text
     assert text.endswith("plain/max_new_tokens=9: it cannot\n")
     assert markdown([plain]).count("|") == 3 * 18
+    assert "| a\\|b " in markdown([{**plain, "cell": "a|b"}])
     saved = yaml.safe_load((tmp_path / "out" / "sweep.yaml").read_text())
     assert saved["cells"]["new/max_new_tokens=9"]["fingerprint"] == cells[3].digest
     assert saved["cells"]["new/max_new_tokens=9"]["decode"]["seed"] == 2

@@ -79,12 +79,14 @@ class Run:
         self.start()
         return killed
 
-    def kill_worker(self, events: bytes, dice: random.Random) -> str:
-        """events: of the job so far. One of the workers that have loaded and live."""
+    def workers(self, events: bytes) -> list[int]:
+        """Those that have loaded and live. events: of the job so far."""
         lines = [json.loads(line) for line in events.decode().splitlines()]
         loaded = [line["pid"] for line in lines if line["event"] == "worker_loaded"]
-        alive = [pid for pid in loaded if "GenerationWorker" in _command(pid)]
-        if not alive:
+        return [pid for pid in loaded if "GenerationWorker" in _command(pid)]
+
+    def kill_worker(self, events: bytes, dice: random.Random) -> str:
+        if not (alive := self.workers(events)):
             return "no worker"
         pid = dice.choice(alive)
         os.kill(pid, 9)

@@ -25,7 +25,7 @@ from tests.fakes_s3 import KEYS, Store, fresh_store, random_faults
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "3"))
 LOG = os.environ.get("CHAOS_LOG")
 MEASURED = {"tokens_per_second", "queue_seconds", "decode_seconds", "decision_share", "worker"}
-ROWS, SHARD_ROWS, KILLS = 32, 4, 2
+ROWS, SHARD_ROWS, KILLS = 160, 4, 2
 KINDS = ("503 SlowDown", "500 InternalError", "reset", "cut", "lost")
 WARNINGS = "ignore:.*RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO:FutureWarning"
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings(WARNINGS), pytest.mark.timeout(900)]
@@ -104,7 +104,7 @@ def test_the_table_is_the_undisturbed_one(few_nodes, bad_store, undisturbed, tmp
     try:
         for kind in dice.sample(["worker", "raylet", "driver"], KILLS):
             seen = parts()
-            wait_for(lambda seen=seen: (b"worker_loaded" in events() and parts() > seen) or run_over(run), deadline)
+            wait_for(lambda seen=seen: (run.workers(events()) and parts() > seen) or run_over(run), deadline)
             if run_over(run):
                 break
             time.sleep(dice.uniform(0.0, 0.5))

@@ -142,7 +142,8 @@ def save_stats(storage: Storage, shards: Sequence[Shard], reports: Mapping[str, 
             counts |= {name: list(counts[name].items()) for name in MAPS}
             lines.append({**place, **counts, "seconds": report.seconds, "worker": report.worker, "ids": report.ids})
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(lines, schema=STATS_SCHEMA), sink)
+    named = [name for name in STATS_SCHEMA.names if name != "ids"]  # marks are all different and nothing packs them
+    pq.write_table(pa.Table.from_pylist(lines, schema=STATS_SCHEMA), sink, use_dictionary=named, write_statistics=named)
     storage.replace(STATS, sink.getvalue())
 
 

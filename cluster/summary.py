@@ -7,9 +7,10 @@ tokens per second   = answer tokens of this run / its wall seconds, once without
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import reduce
+from itertools import islice
 from operator import add
 from typing import Any
 
@@ -105,6 +106,7 @@ class Summary:
             ) from error
 
 
+GROUP = 512  # lines of a row group of shard_stats.parquet
 MAPS = ("finish_reasons", "commits")  # counts by name
 
 
@@ -134,17 +136,21 @@ def summed(reports: Iterable[ShardReport]) -> Tally:
 
 def save_stats(storage: Storage, shards: Sequence[Shard], reports: Mapping[str, ShardReport]) -> None:
     """One line per finished shard, in the order of the plan."""
-    lines = []
+    named = [name for name in STATS_SCHEMA.names if name != "ids"]  # marks are all different and nothing packs them
+    lines, sink = _lines(shards, reports), io.BytesIO()
+    with pq.ParquetWriter(sink, STATS_SCHEMA, use_dictionary=named, write_statistics=named) as writer:
+        while some := list(islice(lines, GROUP)):  # a few at a time: as dicts they are large
+            writer.write_table(pa.Table.from_pylist(some, schema=STATS_SCHEMA))
+    storage.replace(STATS, sink.getvalue())
+
+
+def _lines(shards: Sequence[Shard], reports: Mapping[str, ShardReport]) -> Iterator[dict[str, Any]]:
     for shard in shards:
         if (report := reports.get(shard.id)) is not None:
             place = {"shard": shard.id, "file": shard.file.relative, "start": shard.start, "stop": shard.stop}
             counts = asdict(report.tally)
             counts |= {name: list(counts[name].items()) for name in MAPS}
-            lines.append({**place, **counts, "seconds": report.seconds, "worker": report.worker, "ids": report.ids})
-    sink = io.BytesIO()
-    named = [name for name in STATS_SCHEMA.names if name != "ids"]  # marks are all different and nothing packs them
-    pq.write_table(pa.Table.from_pylist(lines, schema=STATS_SCHEMA), sink, use_dictionary=named, write_statistics=named)
-    storage.replace(STATS, sink.getvalue())
+            yield {**place, **counts, "seconds": report.seconds, "worker": report.worker, "ids": report.ids}
 
 
 def load_stats(storage: Storage) -> dict[str, ShardReport]:

@@ -1,7 +1,7 @@
 """Weights that stay while engines come and go: one model at a time, loaded once for all configurations of it.
 
-    same path, dtype and device   the weights stay, and an engine of the new configuration is put around them
-    another                       the old ones are let go before the new ones are read: both may not fit
+    same settings of the model    the weights stay, and an engine of the new configuration is put around them
+    others                        the old ones are let go before the new ones are read: both may not fit
 
 What prompts are built with, a tokenizer and the width of a slot, is known without weights, so that the prompts of a
 model can be made while another one still decodes.
@@ -17,6 +17,7 @@ from cluster.config import JobConfig
 from cluster.model_copy import with_described_model, with_local_model
 from cluster.work.runner import DecodingEngine
 from dllm_core.capacity import capacity
+from dllm_core.config import ModelConfig
 from dllm_core.engine import Engine
 from dllm_core.models.base import Model, ModelShape
 from dllm_core.models.checkpoint import Watch
@@ -44,7 +45,7 @@ class ResidentModels:
     def __init__(self, watch: Watch) -> None:
         """watch: told how far the loading of weights is."""
         self.watch = watch
-        self.resident: tuple[str, str, str] | None = None  # path, dtype and device of `weights`
+        self.resident: ModelConfig | None = None  # of `weights`
         self.weights: tuple[Model, TextCodec] | None = None
         self.described: dict[str, tuple[TextCodec, ModelShape]] = {}  # by model.path
 
@@ -67,12 +68,11 @@ class ResidentModels:
         return engine
 
     def _loaded(self, config: JobConfig) -> tuple[Model, TextCodec]:
-        wanted = (config.model.path, config.model.dtype, config.model.device)
-        if self.weights is None or self.resident != wanted:
+        if self.weights is None or self.resident != config.model:
             self.weights = self.resident = None
             gc.collect()  # an engine refers to itself by its generators, and with it to the old weights
             self.weights = load(with_local_model(config).model, self.watch)
-            self.resident = wanted
+            self.resident = config.model
         return self.weights
 
     def _described(self, config: JobConfig) -> tuple[TextCodec, ModelShape]:

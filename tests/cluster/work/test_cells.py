@@ -162,6 +162,23 @@ def test_weights_are_loaded_once_for_all_configurations_and_anew_for_another_mod
     assert all(spent for _, spent, _ in told)
 
 
+def test_packed_weights_are_others_than_those_of_the_same_folder_as_they_are(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        resident,
+        "load",
+        lambda model, watch, load=resident.load: (
+            asked.append(model.weights) or load(model.model_copy(update={"weights": "dtype"}))
+        ),
+    )
+    monkeypatch.setattr(resident, "with_local_model", lambda config: config)
+    data = write_prompts(tmp_path / "in.parquet", ["one"])
+    models = ResidentModels(lambda read, total: None)
+    for weights in ("dtype", "int8", "int8"):
+        models.engine(job_config(tmp_path, data, model__weights=weights))
+    assert asked == ["dtype", "int8"]
+
+
 def test_seconds_of_a_seat_are_those_of_its_turns_and_told_once(tmp_path):
     now = [0.0]
     models = FakeModels()

@@ -62,6 +62,9 @@ class SlotCounts:
         return torch.where(surest, len(self.rules) - 1, index)
 
 
+COUNTED = ("completed", "forwards", "answer_tokens", "rows_computed", "step_seconds", "decision_seconds")
+
+
 @dataclass(frozen=True, slots=True)
 class EngineProgress:
     """A snapshot that another thread may take."""
@@ -76,6 +79,11 @@ class EngineProgress:
     waiting: int = 0
     slots: int = 0  # 0: as many as were configured
     halvings: tuple[str, ...] = ()  # a sentence for each time that memory ran out and slots were halved
+
+    def after(self, past: "EngineProgress") -> "EngineProgress":
+        """Counts with those of engines that were let go before; all else is this engine's."""
+        sums = {name: getattr(past, name) + getattr(self, name) for name in COUNTED}
+        return replace(self, **sums)
 
 
 class EngineCounter:

@@ -42,20 +42,7 @@ class Device:
 
     def progress(self) -> EngineProgress:
         past, held = self.past, self.held
-        if held is None:
-            return past
-        now = held[1].progress()
-        return EngineProgress(
-            past.completed + now.completed,
-            past.forwards + now.forwards,
-            past.answer_tokens + now.answer_tokens,
-            past.rows_computed + now.rows_computed,
-            past.step_seconds + now.step_seconds,
-            past.decision_seconds + now.decision_seconds,
-            now.live_slots,
-            now.waiting,
-            now.slots,
-        )
+        return past if held is None else held[1].progress().after(past)
 
     def engine(self, config: JobConfig) -> DecodingEngine:
         """In a turn. What jobs with the same settings of these have in common is the engine, whatever they read."""

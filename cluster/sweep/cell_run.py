@@ -13,6 +13,7 @@ from cluster.lease import Lease
 from cluster.screens import Facts, Screen
 from cluster.summary import Summary
 from cluster.sweep.cells import Cell
+from cluster.work.driver import halved
 from cluster.work.happenings import Finished, Lost
 
 
@@ -45,6 +46,8 @@ class CellRun:
         report = done.report
         self.device_seconds, self.peak = self.device_seconds + report.device_seconds, max(self.peak, report.peak_bytes)
         self.job.keep(done)
+        for warned in halved(done.worker, report.halvings):
+            self.job.keep(warned)
         self.rate.note(report)
         if not report.piece:
             self.open.discard(done.shard.id)

@@ -32,18 +32,27 @@ def readable(column: pa.ChunkedArray) -> list[object]:
     return [None if bad else value for value, bad in plain_values(column)]
 
 
+def check_gold(kind: pa.DataType, name: str, metric: Metric) -> None:
+    """PlanError for a column of gold answers that no answer could equal. name: for whoever gave the column."""
+    if pa.types.is_nested(kind) and not _are_tests(kind, metric):
+        raise PlanError(
+            f"{name} is of type {kind}, and a gold answer is one value; make a column of text or numbers of it"
+            + ("" if metric is not passes else ", or a list of tests as text")
+        )
+
+
+def _are_tests(kind: pa.DataType, metric: Metric) -> bool:
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return metric is passes and listed and is_text(kind.value_type)
+
+
 def gold_of(column: pa.ChunkedArray, name: str, metric: Metric) -> list[object]:
-    """Gold answers, each one value; for programs also a list of tests. PlanError where no answer could equal them."""
-    if not pa.types.is_nested(column.type):
-        return readable(column)
-    listed = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
-    if metric is passes and listed and is_text(column.type.value_type):
-        lines = readable(column)
-        return ["\n".join(each) if isinstance(each, list) and None not in each else None for each in lines]
-    raise PlanError(
-        f"--answer-column {name} is of type {column.type}, and a gold answer is one value; make a column of text or "
-        "numbers of it" + ("" if metric is not passes else ", or a list of tests as text")
-    )
+    """Gold answers, each one value; for programs also a list of tests. PlanError as of `check_gold`."""
+    check_gold(column.type, name, metric)
+    found = readable(column)
+    if not _are_tests(column.type, metric):
+        return found
+    return ["\n".join(each) if isinstance(each, list) and None not in each else None for each in found]
 
 
 def judge(
@@ -65,7 +74,7 @@ def judge(
         heads = readable(table[before])
         pairs = zip(answers, heads, strict=True)
         answers = [None if said is None or head is None else f"{head}{own(said)}" for said, head in pairs]
-    right = judged(answers, gold_of(table[answer_column], answer_column, metric), metric)
+    right = judged(answers, gold_of(table[answer_column], f"--answer-column {answer_column}", metric), metric)
     return Judged(table[id].to_pylist(), right, groups)
 
 

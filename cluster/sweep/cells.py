@@ -13,6 +13,7 @@ from typing import Any
 
 from cluster.config import JobConfig
 from cluster.prospect import Prospect, digest_of, examine
+from cluster.scoring.judging import check_gold
 from cluster.scoring.mathematics import mathematical
 from cluster.scoring.metrics import METRICS
 from cluster.sweep.config import SHARED, SweepConfig
@@ -89,6 +90,8 @@ def _examined(draft: Draft, output: Mapping[str, Any], resolve: Resolve) -> Cell
     if "output" in draft.settings:
         raise ConfigError("output is the same for all cells; give it beside base")
     job = resolve({**draft.settings, "output": output})
+    if job.score is not None:
+        raise ConfigError("score takes likelihoods, and a sweep compares answers; give it to jobs/generate.py")
     digest = digest_of(job)
     place = f"{job.output.path.rstrip('/')}/cells/{digest}"
     prospect = examine(job.model_copy(update={"output": job.output.model_copy(update={"path": place})}))
@@ -100,6 +103,10 @@ def _examined(draft: Draft, output: Mapping[str, Any], resolve: Resolve) -> Cell
     if draft.answer_column is not None and len(schema) and draft.answer_column not in schema.names:
         known = ", ".join(schema.names)
         raise ConfigError(f"answer_column {draft.answer_column} is no column of its prompts; they have {known}")
+    if draft.answer_column is not None and len(schema):
+        check_gold(
+            schema.field(draft.answer_column).type, f"answer_column {draft.answer_column}", METRICS[draft.metric]
+        )
     return Cell(draft, prospect, digest)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from cluster.errors import PlanError
 from cluster.result import Result
 from cluster.scoring.intervals import paired, wilson
-from cluster.scoring.judging import Judged, judged, readable
+from cluster.scoring.judging import Judged, gold_of, judged
 from cluster.scoring.metrics import METRICS
 from cluster.summary import Summary
 from cluster.sweep.cells import Cell
@@ -61,7 +61,8 @@ def line_of(cell: Cell) -> Line:
     }
     if gold is None:
         return Line(cell, DONE, numbers=numbers)
-    right = judged(texts, readable(table[gold]), METRICS[cell.draft.metric])
+    metric = METRICS[cell.draft.metric]
+    right = judged(texts, gold_of(table[gold], f"answer_column {gold}", metric), metric)
     low, high = wilson(sum(right), len(right))
     accuracy = {"accuracy": _share(sum(right), len(right)), "accuracy_low": low, "accuracy_high": high}
     return Line(cell, DONE, numbers=numbers | accuracy, judged=Judged(ids, right, None))

@@ -97,3 +97,13 @@ def test_a_baseline_that_is_not_there_or_has_other_rows_is_refused(tmp_path, dat
     entries = [{"name": "one"}, {"name": "two", "settings": {"input.limit": 2}}]
     with pytest.raises(ConfigError, match="cell two: it reads other rows than its baseline one"):
         cells(sweep_config(tmp_path, data, cells=entries, baseline="one"))
+
+
+def test_gold_answers_that_are_lists_and_jobs_that_decode_nothing_are_refused(tmp_path):
+    data = write_prompts(tmp_path / "in.parquet", ["a"], answer=[["a", "b"]])
+    config = sweep_config(tmp_path, data, grid={"decode.seed": [1, 2]}, answer_column="answer")
+    with pytest.raises(ConfigError, match=r"answer_column answer is of type list<.*>, and a gold answer is one value"):
+        cells(config)
+    scored = sweep_config(tmp_path, data, cells=[{"settings": {"score": {"continuation_column": "prompt"}}}])
+    with pytest.raises(ConfigError, match="score takes likelihoods, and a sweep compares answers"):
+        cells(scored)

@@ -158,7 +158,9 @@ class Sweep:
                 except Fruitless as cause:
                     if not self.last_lost:
                         raise
-                    self._fail(self.runs[self.last_lost[0].job], str(cause), screen)  # the one it had longest
+                    jobs = {shard.job for shard in self.last_lost}
+                    if len(jobs) == 1:  # of several none is to blame yet: what is lost twice is alone from then on
+                        self._fail(self.runs[jobs.pop()], str(cause), screen)
                     driver.fruitless = 0
                 except GuiltyShards as cause:
                     for job in {guilt.shard.job for guilt in cause.found}:
